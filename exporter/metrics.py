@@ -1,0 +1,621 @@
+"""The vocabulary: each metric name exists here once; the page, its reference and all checks are loops over the tables.
+
+A row reads one subject. `read` gives a number, None (no series), or a mapping from the values of `labels` to numbers:
+keyed by the value itself for one label, by a tuple for several.
+"""
+
+import enum
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from exporter import __version__
+from exporter.model import DeviceSnapshot, EnergyAccount, GpuState, PartitionSample, ProcessSample, Snapshot, World
+
+T = TypeVar("T")
+
+Reading = float | Mapping[str, float] | Mapping[tuple[str, ...], float] | None
+
+
+class Kind(enum.StrEnum):
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    INFO = "info"
+
+
+class Block(enum.StrEnum):
+    """Families that are rendered, cached and selected by `collect[]` together."""
+
+    DEVICE = "device"
+    ENERGY = "energy"
+    LOAD = "load"
+    STATE = "state"
+    PARTITIONS = "partitions"
+    PROCESSES = "processes"
+    EXPORTER = "exporter"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec(Generic[T]):
+    """One family. `name` is as exposed, with its unit and `_total`; `help` is one sentence."""
+
+    name: str
+    help: str
+    read: Callable[[T], Reading]
+    block: Block
+    unit: str = ""
+    labels: tuple[str, ...] = ()
+    kind: Kind = Kind.GAUGE
+
+
+# Closed lists: providers map the vendor's words to these, and a test refuses any other value.
+SENSORS = ("gpu", "edge", "hotspot", "memory", "hbm0", "hbm1", "hbm2", "hbm3")
+LIMITS = ("shutdown", "slowdown", "memory", "target")
+"""Values of `sensor` on temperature limits: the measure taken there."""
+DOMAINS = ("graphics", "sm", "memory", "video", "soc", "fabric")
+ENGINES = ("encoder", "decoder", "jpeg", "ofa", "media")
+REASONS = (
+    "application_clocks",
+    "board_limit",
+    "display_clocks",
+    "hw_power_brake",
+    "hw_slowdown",
+    "hw_thermal",
+    "idle",
+    "memory_thermal",
+    "processor_hot",
+    "sw_power_cap",
+    "sw_thermal",
+    "sync_boost",
+    "voltage_regulator_thermal",
+)
+CLASSES = ("corrected", "uncorrected", "deferred")
+RETIREMENT_CAUSES = ("single_bit", "double_bit")
+PROCESS_STATES = ("holding", "bystander", "uninspectable")
+SOURCES = ("hardware", "integrated")
+FAULTS = ("reset", "jump", "frozen", "disqualified", "power_frozen")
+RESTART_CAUSES = ("hang", "crash", "lost", "reload")
+
+DEVICE_LABELS = ("gpu", "uuid")
+PARTITION_LABELS = (*DEVICE_LABELS, "partition")
+PROCESS_LABELS = (*DEVICE_LABELS, "pid", "name")
+PROVIDER_LABELS = ("provider",)
+
+_INFO_LABELS = (
+    "vendor",
+    "model",
+    "pci_address",
+    "serial",
+    "vendor_uuid",
+    "index",
+    "minor",
+    "driver_version",
+    "architecture",
+    "provider",
+    "memory_kind",
+    "partition_mode",
+)
+
+
+def _ones(*rows: tuple[object, ...]) -> Mapping[tuple[str, ...], float]:
+    """One series of value 1 for each row of label values; None is an empty label."""
+    return {tuple("" if value is None else str(value) for value in row): 1.0 for row in rows}
+
+
+def _flag(value: bool | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _info(d: DeviceSnapshot) -> Reading:
+    identity = d.device
+    values = (
+        identity.vendor,
+        identity.model,
+        identity.pci_address,
+        identity.serial,
+        identity.vendor_uuid,
+        identity.index,
+        identity.minor,
+        identity.driver_version,
+        identity.architecture,
+        d.provider,
+        identity.memory_kind,
+        identity.partition_mode,
+    )
+    return _ones(values)
+
+
+def _power_reading(d: DeviceSnapshot) -> Reading:
+    s = d.sample
+    if s.power_watts is None:
+        return None
+    window = "unknown" if s.power_window_seconds is None else f"{s.power_window_seconds:g}s"
+    return _ones((s.power_kind or "unknown", window, s.power_scope))
+
+
+def _states(d: DeviceSnapshot) -> Reading:
+    return {state.value: float(state is d.state) for state in GpuState}
+
+
+def _flags(values: Mapping[str, bool]) -> Mapping[str, float]:
+    return {name: float(value) for name, value in values.items()}
+
+
+def _account(read: Callable[[EnergyAccount], Reading]) -> Callable[[DeviceSnapshot], Reading]:
+    return lambda d: None if d.energy is None else read(d.energy)
+
+
+D, E, L, S = Block.DEVICE, Block.ENERGY, Block.LOAD, Block.STATE
+G, C = Kind.GAUGE, Kind.COUNTER
+
+DEVICE_METRICS: tuple[MetricSpec[DeviceSnapshot], ...] = (
+    MetricSpec("gpu_info", "Identity of the GPU; join on (instance, uuid).", _info, D, "", _INFO_LABELS, Kind.INFO),
+    MetricSpec(
+        "gpu_firmware_info",
+        "Version of each firmware component.",
+        lambda d: _ones(*d.device.firmware.items()),
+        D,
+        "",
+        ("component", "version"),
+        Kind.INFO,
+    ),
+    MetricSpec(
+        "gpu_up",
+        "Whether the GPU answers, or sleeps and would answer.",
+        lambda d: float(d.state in (GpuState.OK, GpuState.ASLEEP)),
+        D,
+    ),
+    MetricSpec("gpu_state", "1 for the state that the GPU is in, 0 for the others.", _states, D, "", ("state",)),
+    MetricSpec(
+        "gpu_power_watts",
+        "Power that the GPU draws; gpu_power_reading_info says what the reading is.",
+        lambda d: d.sample.power_watts,
+        E,
+        "watts",
+    ),
+    MetricSpec(
+        "gpu_module_power_watts",
+        "Power of the module that the GPU sits on, with its CPU and memory.",
+        lambda d: d.sample.module_power_watts,
+        E,
+        "watts",
+    ),
+    MetricSpec(
+        "gpu_memory_power_watts", "Power of the GPU's memory.", lambda d: d.sample.memory_power_watts, E, "watts"
+    ),
+    MetricSpec("gpu_power_limit_watts", "Power limit in force.", lambda d: d.sample.power_limit_watts, E, "watts"),
+    MetricSpec(
+        "gpu_power_limit_default_watts",
+        "Power limit that the board starts with.",
+        lambda d: d.sample.power_limit_default_watts,
+        E,
+        "watts",
+    ),
+    MetricSpec(
+        "gpu_power_reading_info",
+        "What gpu_power_watts is: average or instant, over which window, of gpu, module or package.",
+        _power_reading,
+        E,
+        "",
+        ("kind", "window", "scope"),
+        Kind.INFO,
+    ),
+    MetricSpec(
+        "gpu_energy_joules_total",
+        "Energy used since gpu_energy_start_timestamp_seconds: the number to use; it never falls.",
+        _account(lambda e: e.total_joules),
+        E,
+        "joules",
+        (),
+        C,
+    ),
+    MetricSpec(
+        "gpu_energy_source_joules_total",
+        "Parts of gpu_energy_joules_total by where they came from.",
+        _account(lambda e: e.by_source_joules),
+        E,
+        "joules",
+        ("source",),
+        C,
+    ),
+    MetricSpec(
+        "gpu_energy_hardware_joules_total",
+        "Accepted steps of the hardware accumulator, as evidence.",
+        _account(lambda e: e.hardware_joules),
+        E,
+        "joules",
+        (),
+        C,
+    ),
+    MetricSpec(
+        "gpu_energy_integrated_joules_total",
+        "Integral of sampled power, as evidence.",
+        _account(lambda e: e.integrated_joules),
+        E,
+        "joules",
+        (),
+        C,
+    ),
+    MetricSpec(
+        "gpu_module_energy_joules_total",
+        "Accepted steps of the accumulator of the module, with its CPU and memory.",
+        lambda d: d.module_energy_joules,
+        E,
+        "joules",
+        (),
+        C,
+    ),
+    MetricSpec(
+        "gpu_energy_qualified",
+        "Whether the hardware accumulator has earned its place as the source of the total.",
+        _account(lambda e: float(e.qualified)),
+        E,
+    ),
+    MetricSpec(
+        "gpu_energy_divergence_ratio",
+        "Hardware accumulator against integrated power over five minutes covered by both, minus one.",
+        _account(lambda e: e.divergence_ratio),
+        E,
+        "ratio",
+    ),
+    MetricSpec(
+        "gpu_energy_covered_seconds_total",
+        "Time whose energy is in the total.",
+        _account(lambda e: e.covered_seconds),
+        E,
+        "seconds",
+        (),
+        C,
+    ),
+    MetricSpec(
+        "gpu_energy_gap_seconds_total",
+        "Time whose energy is not known and not in the total.",
+        _account(lambda e: e.gap_seconds),
+        E,
+        "seconds",
+        (),
+        C,
+    ),
+    MetricSpec(
+        "gpu_energy_faults_total",
+        "Faults of the energy sensors, by kind.",
+        _account(lambda e: {fault: float(e.faults.get(fault, 0)) for fault in FAULTS}),
+        E,
+        "",
+        ("fault",),
+        C,
+    ),
+    MetricSpec(
+        "gpu_energy_start_timestamp_seconds",
+        "When gpu_energy_joules_total began at 0.",
+        _account(lambda e: e.start_timestamp),
+        E,
+        "seconds",
+    ),
+    MetricSpec(
+        "gpu_last_sample_timestamp_seconds",
+        "When the GPU last gave a reading.",
+        lambda d: d.last_sample_timestamp,
+        E,
+        "seconds",
+    ),
+    MetricSpec(
+        "gpu_utilization_ratio",
+        "Share of the last sampling window in which at least one kernel ran.",
+        lambda d: d.sample.utilization_ratio,
+        L,
+        "ratio",
+    ),
+    MetricSpec(
+        "gpu_busy_seconds_total",
+        "Time integral of gpu_utilization_ratio: its rate is the load of any window.",
+        lambda d: d.busy_seconds,
+        L,
+        "seconds",
+        (),
+        C,
+    ),
+    MetricSpec(
+        "gpu_memory_controller_utilization_ratio",
+        "Share of time in which memory was read or written; not the memory in use.",
+        lambda d: d.sample.memory_controller_utilization_ratio,
+        L,
+        "ratio",
+    ),
+    MetricSpec(
+        "gpu_engine_utilization_ratio",
+        "Share of time in which a fixed-function engine was busy.",
+        lambda d: d.sample.engine_utilization_ratio,
+        L,
+        "ratio",
+        ("engine",),
+    ),
+    MetricSpec(
+        "gpu_memory_used_bytes",
+        "Device memory in use, without what the driver reserves where that is known.",
+        lambda d: d.sample.memory_used_bytes,
+        L,
+        "bytes",
+    ),
+    MetricSpec(
+        "gpu_memory_size_bytes",
+        "Device memory in all; absent where there is none of its own.",
+        lambda d: d.sample.memory_size_bytes,
+        L,
+        "bytes",
+    ),
+    MetricSpec(
+        "gpu_memory_reserved_bytes",
+        "Device memory that the driver and firmware keep.",
+        lambda d: d.sample.memory_reserved_bytes,
+        L,
+        "bytes",
+    ),
+    MetricSpec(
+        "gpu_system_memory_used_bytes",
+        "Host memory that the GPU uses (GTT, unified memory).",
+        lambda d: d.sample.system_memory_used_bytes,
+        L,
+        "bytes",
+    ),
+    MetricSpec(
+        "gpu_system_memory_size_bytes",
+        "Host memory that the GPU may use (GTT, unified memory).",
+        lambda d: d.sample.system_memory_size_bytes,
+        L,
+        "bytes",
+    ),
+    MetricSpec(
+        "gpu_temperature_celsius",
+        "Temperature by sensor.",
+        lambda d: d.sample.temperature_celsius,
+        S,
+        "celsius",
+        ("sensor",),
+    ),
+    MetricSpec(
+        "gpu_temperature_limit_celsius",
+        "Temperature at which the GPU takes a measure, by measure.",
+        lambda d: d.sample.temperature_limit_celsius,
+        S,
+        "celsius",
+        ("sensor",),
+    ),
+    MetricSpec(
+        "gpu_temperature_margin_celsius",
+        "How far the GPU is below its slowdown temperature; may be negative.",
+        lambda d: d.sample.temperature_margin_celsius,
+        S,
+        "celsius",
+    ),
+    MetricSpec("gpu_clock_hertz", "Current clock by domain.", lambda d: d.sample.clock_hertz, S, "hertz", ("domain",)),
+    MetricSpec(
+        "gpu_fan_speed_ratio", "Commanded fan speed; may exceed 1.", lambda d: d.sample.fan_speed_ratio, S, "ratio"
+    ),
+    MetricSpec("gpu_performance_state", "NVIDIA P-state: 0 is the fastest.", lambda d: d.sample.performance_state, S),
+    MetricSpec(
+        "gpu_throttled",
+        "Whether clocks are held down now, by reason.",
+        lambda d: _flags(d.sample.throttled),
+        S,
+        "",
+        ("reason",),
+    ),
+    MetricSpec(
+        "gpu_throttle_seconds_total",
+        "Time with clocks held down, by reason.",
+        lambda d: d.throttle_seconds,
+        S,
+        "seconds",
+        ("reason",),
+        C,
+    ),
+    MetricSpec(
+        "gpu_ecc_errors_total",
+        "Memory errors since the driver was loaded, by class.",
+        lambda d: d.sample.ecc_errors,
+        S,
+        "",
+        ("class",),
+        C,
+    ),
+    MetricSpec(
+        "gpu_ecc_lifetime_errors_total",
+        "Memory errors over the life of the board, by class.",
+        lambda d: d.sample.ecc_lifetime_errors,
+        S,
+        "",
+        ("class",),
+        C,
+    ),
+    MetricSpec(
+        "gpu_memory_remap_failed",
+        "Whether a row could not be remapped: the board is to be replaced.",
+        lambda d: _flag(d.sample.memory_remap_failed),
+        S,
+    ),
+    MetricSpec(
+        "gpu_memory_remap_pending",
+        "Whether a row remap waits for a reset.",
+        lambda d: _flag(d.sample.memory_remap_pending),
+        S,
+    ),
+    MetricSpec(
+        "gpu_retired_pages",
+        "Memory pages taken out of use, by cause.",
+        lambda d: d.sample.retired_pages,
+        S,
+        "",
+        ("cause",),
+    ),
+    MetricSpec(
+        "gpu_pcie_link_generation",
+        "PCIe generation of the link now; falls at idle.",
+        lambda d: d.sample.pcie_link_generation,
+        S,
+    ),
+    MetricSpec("gpu_pcie_link_width", "PCIe lanes of the link now.", lambda d: d.sample.pcie_link_width, S),
+    MetricSpec(
+        "gpu_pcie_link_width_max",
+        "PCIe lanes that the GPU and its slot can use.",
+        lambda d: d.sample.pcie_link_width_max,
+        S,
+    ),
+    MetricSpec("gpu_pcie_replays_total", "PCIe packets sent again.", lambda d: d.sample.pcie_replays, S, "", (), C),
+    MetricSpec(
+        "gpu_processes",
+        "Processes known to the driver: holding memory or a queue, bystanders, or not open to inspection.",
+        lambda d: {state: float(n) for state, n in d.sample.process_counts.items()},
+        Block.PROCESSES,
+        "",
+        ("state",),
+    ),
+)
+
+PARTITION_METRICS: tuple[MetricSpec[PartitionSample], ...] = (
+    MetricSpec(
+        "gpu_partition_info",
+        "Identity of a MIG instance or AMD partition.",
+        lambda p: _ones((p.uuid, p.profile)),
+        Block.PARTITIONS,
+        "",
+        ("partition_uuid", "profile"),
+        Kind.INFO,
+    ),
+    MetricSpec(
+        "gpu_partition_memory_used_bytes",
+        "Memory in use in the partition; partitions may share memory, so do not add these up.",
+        lambda p: p.memory_used_bytes,
+        Block.PARTITIONS,
+        "bytes",
+    ),
+    MetricSpec(
+        "gpu_partition_memory_size_bytes",
+        "Memory of the partition; partitions may share memory, so do not add these up.",
+        lambda p: p.memory_size_bytes,
+        Block.PARTITIONS,
+        "bytes",
+    ),
+    MetricSpec(
+        "gpu_partition_utilization_ratio",
+        "Share of time in which a kernel ran in the partition.",
+        lambda p: p.utilization_ratio,
+        Block.PARTITIONS,
+        "ratio",
+    ),
+)
+
+PROCESS_METRICS: tuple[MetricSpec[ProcessSample], ...] = (
+    MetricSpec(
+        "gpu_process_memory_used_bytes",
+        "Device memory that the process holds; bystanders without memory are left out.",
+        lambda p: p.memory_used_bytes,
+        Block.PROCESSES,
+        "bytes",
+    ),
+)
+
+X = Block.EXPORTER
+
+PROVIDER_METRICS: tuple[MetricSpec[Snapshot], ...] = (
+    MetricSpec(
+        "gpu_exporter_provider_info",
+        "Version of the vendor's library, and why the provider is down; reason is empty when all is well.",
+        lambda s: _ones((s.library_version, s.reason)),
+        X,
+        "",
+        ("library_version", "reason"),
+        Kind.INFO,
+    ),
+    MetricSpec(
+        "gpu_exporter_provider_up",
+        "Whether the provider delivers readings; absent where the host has no such hardware and nobody asked for it.",
+        lambda s: float(s.up) if s.wanted or s.up else None,
+        X,
+    ),
+    MetricSpec(
+        "gpu_exporter_devices",
+        "Devices that the provider has seen and that answer.",
+        lambda s: float(sum(d.state is GpuState.OK or d.state is GpuState.ASLEEP for d in s.devices)),
+        X,
+    ),
+    MetricSpec(
+        "gpu_exporter_devices_expected", "Devices of this vendor that PCI shows.", lambda s: s.devices_expected, X
+    ),
+    MetricSpec(
+        "gpu_exporter_sample_duration_seconds",
+        "How long the last pass over all devices took, by group of readings.",
+        lambda s: s.sample_duration_seconds,
+        X,
+        "seconds",
+        ("group",),
+    ),
+    MetricSpec(
+        "gpu_exporter_last_sample_timestamp_seconds",
+        "When the provider last gave a reading.",
+        lambda s: s.last_sample_timestamp,
+        X,
+        "seconds",
+    ),
+    MetricSpec(
+        "gpu_exporter_read_failures_total",
+        "Readings that broke with an unexpected error, by reading.",
+        lambda s: {name: float(n) for name, n in s.read_failures.items()},
+        X,
+        "",
+        ("reading",),
+        C,
+    ),
+    MetricSpec(
+        "gpu_exporter_rejected_readings_total",
+        "Readings outside their physical range, by reading.",
+        lambda s: {name: float(n) for name, n in s.rejected_readings.items()},
+        X,
+        "",
+        ("reading",),
+        C,
+    ),
+    MetricSpec(
+        "gpu_exporter_worker_restarts_total",
+        "Ends of the child process that reads the vendor's library, by cause.",
+        lambda s: {cause: float(s.worker_restarts.get(cause, 0)) for cause in RESTART_CAUSES},
+        X,
+        "",
+        ("cause",),
+        C,
+    ),
+)
+
+EXPORTER_METRICS: tuple[MetricSpec[World], ...] = (
+    MetricSpec(
+        "gpu_exporter_build_info",
+        "Version of the exporter and of Python.",
+        lambda _: _ones((__version__, platform.python_version())),
+        X,
+        "",
+        ("version", "python_version"),
+        Kind.INFO,
+    ),
+    MetricSpec(
+        "gpu_exporter_workers_abandoned",
+        "Child processes that could not be killed and are waited for.",
+        lambda w: float(w.workers_abandoned),
+        X,
+    ),
+    MetricSpec("gpu_exporter_released", "Whether the devices are released on request.", lambda w: float(w.released), X),
+    MetricSpec(
+        "gpu_exporter_series_dropped",
+        "Series left off the page as duplicates or over a bound, by family.",
+        lambda w: {family: float(n) for family, n in w.series_dropped.items()},
+        X,
+        "",
+        ("family",),
+    ),
+)
+
+METRIC_NAMES: frozenset[str] = frozenset(
+    spec.name
+    for table in (DEVICE_METRICS, PARTITION_METRICS, PROCESS_METRICS, PROVIDER_METRICS, EXPORTER_METRICS)
+    for spec in table
+)

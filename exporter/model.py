@@ -1,0 +1,232 @@
+"""What is known of a GPU: its identity, what one read gave, and the view of it that is published.
+
+Every number is in the base unit that its name says. `None` is the only spelling of "no value"; zero is a reading.
+Records are frozen; mappings in them are never changed after the record is made.
+"""
+
+import enum
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+
+class Group(enum.StrEnum):
+    """Readings that are taken together, each group with a cadence of its own."""
+
+    ENERGY = "energy"
+    """Power, its limits, and the energy accumulator."""
+    LOAD = "load"
+    """Utilisation and memory."""
+    STATE = "state"
+    """Temperatures, clocks, throttling, errors, links, fan, partitions."""
+    PROCESSES = "processes"
+    PROFILING = "profiling"
+    """Counters that cost power or exclude other profilers: off unless asked for."""
+
+
+Groups = frozenset[Group]
+
+Scope = Literal["gpu", "module", "package"]
+"""What a power or energy sensor covers: one GPU, a module with its CPU and memory, or a package of several dies."""
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Identity of one physical GPU. Partitions of it are `PartitionSample`s, never devices."""
+
+    vendor: str
+    """nvidia, amd, intel, ... in lower case; never a label of a reading."""
+    key: str
+    """Stable over restarts and library upgrades: NVIDIA UUID, AMD unique_id, else the PCI address."""
+    model: str | None = None
+    pci_address: str | None = None
+    """dddd:bb:dd.f in lower case."""
+    serial: str | None = None
+    vendor_uuid: str | None = None
+    index: int | None = None
+    """Where the vendor's own tools list it; may change between boots."""
+    minor: int | None = None
+    """The N of /dev/nvidiaN or the minor number of the DRM render node."""
+    architecture: str | None = None
+    driver_version: str | None = None
+    memory_kind: Literal["dedicated", "unified"] | None = None
+    partition_mode: str | None = None
+    """mig, or AMD's compute and memory mode such as SPX/NPS1."""
+    package: str | None = None
+    """Devices that share one physical package (MI250 dies, dual-GPU boards) have the same."""
+    firmware: Mapping[str, str] = {}
+    """Version by component."""
+
+
+class PartitionSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One MIG instance or AMD partition. It owns no power sensor and so has no energy."""
+
+    partition: str
+    """Unique on its device: `gi3` or `gi3ci1` for MIG, the partition number for AMD."""
+    uuid: str | None = None
+    profile: str | None = None
+    memory_used_bytes: float | None = None
+    memory_size_bytes: float | None = None
+    utilization_ratio: float | None = None
+
+
+class ProcessSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One process that holds memory or a queue on the device."""
+
+    pid: int
+    name: str | None = None
+    memory_used_bytes: float | None = None
+    partition: str | None = None
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one read of one device gave. A reading that was not asked for, or has no value, is None or empty."""
+
+    device: Device
+    lost: bool = False
+    """The device is gone (off the bus, needs a reset): `device` is the identity from before, nothing else is set."""
+    asleep: bool = False
+    """The device is suspended and was not woken."""
+    taken_at: Mapping[Group, float] = {}
+    """CLOCK_MONOTONIC seconds in the middle of the read, for each group that was read."""
+    read_seconds: Mapping[Group, float] = {}
+    """How long the read of each group took."""
+    failed: tuple[str, ...] = ()
+    """Names of readings that broke: the vendor answered an unexpected error."""
+    rejected: tuple[str, ...] = ()
+    """Names of readings whose value was outside its physical range."""
+
+    power_watts: float | None = None
+    power_kind: Literal["average", "instant"] | None = None
+    power_window_seconds: float | None = None
+    """Averaging window of the power reading; 0: instant; None: not known."""
+    power_scope: Scope = "gpu"
+    power_limit_watts: float | None = None
+    power_limit_default_watts: float | None = None
+    module_power_watts: float | None = None
+    memory_power_watts: float | None = None
+    energy_counter_joules: float | None = None
+    """Hardware accumulator as read; may reset, wrap, pause or lie. Accounted for in `energy`."""
+    energy_counter_scope: Scope = "gpu"
+    energy_counter_range_joules: float | None = None
+    """Where the accumulator wraps to 0; None: beyond any lifetime."""
+    energy_counter_at: float | None = None
+    """The sensor's own time of the accumulator in seconds, on a clock of its own."""
+    module_energy_counter_joules: float | None = None
+
+    utilization_ratio: float | None = None
+    memory_controller_utilization_ratio: float | None = None
+    engine_utilization_ratio: Mapping[str, float] = {}
+    memory_used_bytes: float | None = None
+    memory_size_bytes: float | None = None
+    memory_reserved_bytes: float | None = None
+    system_memory_used_bytes: float | None = None
+    system_memory_size_bytes: float | None = None
+
+    temperature_celsius: Mapping[str, float] = {}
+    """By sensor of metrics.SENSORS."""
+    temperature_limit_celsius: Mapping[str, float] = {}
+    temperature_margin_celsius: float | None = None
+    clock_hertz: Mapping[str, float] = {}
+    """By domain of metrics.DOMAINS."""
+    fan_speed_ratio: float | None = None
+    performance_state: float | None = None
+    throttled: Mapping[str, bool] = {}
+    """By reason of metrics.REASONS; a reason that the device cannot tell is missing."""
+    throttle_seconds: Mapping[str, float] = {}
+    """Hardware counters by reason, as read."""
+    ecc_errors: Mapping[str, float] = {}
+    """Since driver load, by class of metrics.CLASSES."""
+    ecc_lifetime_errors: Mapping[str, float] = {}
+    memory_remap_failed: bool | None = None
+    memory_remap_pending: bool | None = None
+    retired_pages: Mapping[str, float] = {}
+    """By cause."""
+    pcie_link_generation: float | None = None
+    pcie_link_width: float | None = None
+    pcie_link_width_max: float | None = None
+    pcie_replays: float | None = None
+    partitions: tuple[PartitionSample, ...] | None = None
+    """(): not partitioned now; None: this device has none, or they could not be listed."""
+
+    processes: tuple[ProcessSample, ...] | None = None
+    """(): none; None: could not look."""
+    process_counts: Mapping[str, int] = {}
+    """By state of metrics.PROCESS_STATES."""
+
+
+class GpuState(enum.StrEnum):
+    OK = "ok"
+    STALE = "stale"
+    HUNG = "hung"
+    LOST = "lost"
+    RELEASED = "released"
+    ASLEEP = "asleep"
+
+
+class EnergyAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """The published side of an energy ledger; see energy.Ledger for the rules."""
+
+    total_joules: float
+    by_source_joules: Mapping[str, float]
+    """hardware and integrated; they sum to the total."""
+    hardware_joules: float | None
+    """None: no accumulator was ever seen."""
+    integrated_joules: float | None
+    qualified: bool
+    divergence_ratio: float | None
+    covered_seconds: float
+    gap_seconds: float
+    faults: Mapping[str, int]
+    start_timestamp: float
+    """Unix time at which the total began at 0."""
+
+
+class DeviceSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The parent's view of one device: the newest readings of every group, without those that are too old."""
+
+    gpu: str
+    """Unique on the host, pinned to the key, such as nvidia0."""
+    provider: str
+    device: Device
+    state: GpuState
+    sample: Sample
+    last_sample_timestamp: float | None = None
+    energy: EnergyAccount | None = None
+    module_energy_joules: float | None = None
+    busy_seconds: float | None = None
+    throttle_seconds: Mapping[str, float] = {}
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The parent's view of one provider. Data and health are separate fields."""
+
+    provider: str
+    up: bool
+    wanted: bool
+    """Asked for by name, or the host has hardware for it: its `up` is published even when it is 0."""
+    reason: str
+    """Why it is not up, in words; empty when all is well."""
+    library_version: str | None = None
+    devices: tuple[DeviceSnapshot, ...] = ()
+    devices_expected: int | None = None
+    """How many PCI shows; None: this provider does not read PCI devices."""
+    last_sample_timestamp: float | None = None
+    sample_duration_seconds: Mapping[str, float] = {}
+    """By group: the last pass over all devices."""
+    read_failures: Mapping[str, int] = {}
+    rejected_readings: Mapping[str, int] = {}
+    worker_restarts: Mapping[str, int] = {}
+    """By cause of metrics.RESTART_CAUSES."""
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a page shows."""
+
+    snapshots: tuple[Snapshot, ...]
+    versions: Mapping[str, int]
+    """By metrics.Block: changes whenever a rendered block would."""
+    workers_abandoned: int = 0
+    released: bool = False
+    series_dropped: Mapping[str, int] = {}
+    """By family, as counted by the renderer of the page before."""
