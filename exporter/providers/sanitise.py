@@ -62,9 +62,10 @@ class Readings:
         if isinstance(raw, bool) or not isinstance(raw, int | float):
             self._rejected[name] = None
             return None
-        if is_sentinel(raw, bits) or math.isnan(raw):
+        if is_sentinel(raw, bits) or (isinstance(raw, float) and math.isnan(raw)):
             return None
-        value = raw * scale
+        # Compared before scaling: an integer may be too large to become a float at all.
+        value = raw * scale if abs(raw) < 2**65 else math.inf
         if not bounds.low <= value <= bounds.high:
             self._rejected[name] = None
             return None
