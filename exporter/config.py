@@ -1,45 +1,169 @@
 """What can be configured, with its defaults, and the strict reading of it from YAML."""
 
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
 import msgspec
+from msgspec import Meta
+
+from exporter.metrics import METRIC_NAMES
+from exporter.providers import PROVIDERS
+from exporter.validation import ValidationError, convert, shown, suggestion
+
+_S = TypeVar("_S", bound=msgspec.Struct)
+
+RESERVED_PATHS = ("/", "/-/healthy", "/-/ready")
+
+
+class ConfigError(Exception):
+    """`messages`: one line for each problem, with its file or option and key path."""
+
+    def __init__(self, messages: Iterable[str]) -> None:
+        self.messages = tuple(messages)
+        super().__init__("\n".join(self.messages))
+
+
+def _provider(name: str) -> str | None:
+    if name in PROVIDERS:
+        return None
+    known = ", ".join(PROVIDERS)
+    return f"no provider has the name {shown(name)}; there are {known}{suggestion(name, PROVIDERS)}"
+
+
+def _pattern(pattern: str) -> str | None:
+    if any(fnmatch.fnmatchcase(name, pattern) for name in METRIC_NAMES):
+        return None
+    return f"no metric matches {shown(pattern)}{suggestion(pattern, METRIC_NAMES)}"
+
+
+def _address(address: str) -> str | None:
+    try:
+        split_address(address)
+    except ValueError as e:
+        return str(e)
+    return None
+
+
+def _path(path: str) -> str | None:
+    if path in RESERVED_PATHS:
+        return f"{path} is served already"
+    if not re.fullmatch(r"(?:/[A-Za-z0-9._~-]+)+", path):
+        return f"expected a path such as /metrics, got {shown(path)}"
+    return None
+
+
+def _scenario(path: str) -> str | None:
+    return None if path and "\0" not in path else "expected the path of a file"
+
+
+def _seconds(low: float, high: float) -> Meta:
+    return Meta(ge=low, le=high, extra={"noun": "a number of seconds"})
 
 
 class WebConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    listen_addresses: tuple[str, ...] = ("127.0.0.1:10042",)
-    telemetry_path: str = "/metrics"
-    max_requests: int = 40
+    listen_addresses: Annotated[
+        tuple[Annotated[str, Meta(extra={"check": _address})], ...], Meta(min_length=1, max_length=16)
+    ] = ("127.0.0.1:10042",)
+    telemetry_path: Annotated[str, Meta(extra={"check": _path})] = "/metrics"
+    max_requests: Annotated[int, Meta(ge=1, le=1000)] = 40
     """Requests served at the same time; more get 503."""
 
 
 class SamplingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Seconds between reads of each group."""
 
-    energy_seconds: float | None = None
+    energy_seconds: Annotated[float, _seconds(0.05, 60)] | None = None
     """None: 1 s where the power reading is an average over about a second, else 0.1 s."""
-    load_seconds: float = 1.0
-    state_seconds: float = 5.0
-    processes_seconds: float = 10.0
-    deadline_seconds: float = 2.0
+    load_seconds: Annotated[float, _seconds(0.1, 600)] = 1.0
+    state_seconds: Annotated[float, _seconds(0.1, 3600)] = 5.0
+    processes_seconds: Annotated[float, _seconds(0.1, 3600)] = 10.0
+    deadline_seconds: Annotated[float, _seconds(0.1, 60)] = 2.0
     """How long one read of one device may take before the worker is taken for hung."""
-    open_deadline_seconds: float = 20.0
+    open_deadline_seconds: Annotated[float, _seconds(0.1, 600)] = 20.0
     """How long the vendor's library may take to start and enumerate."""
 
 
 class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    disable: tuple[str, ...] = ()
+    disable: tuple[Annotated[str, Meta(extra={"check": _pattern})], ...] = ()
     """Name patterns such as gpu_pcie_*; one that matches no metric is an error."""
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    level: str = "info"
-    format: str = "logfmt"
+    level: Literal["debug", "info", "warn", "error"] = "info"
+    format: Literal["logfmt", "json"] = "logfmt"
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    providers: tuple[str, ...] = ()
+    providers: tuple[Annotated[str, Meta(extra={"check": _provider})], ...] = ()
     """Asked for by name, and no others are opened; empty: every one that opens."""
-    simulate: str | None = None
-    """Scenario file of the simulated provider."""
+    simulate: Annotated[str, Meta(extra={"check": _scenario})] | None = None
+    """Scenario file of the simulated provider; in a configuration file it is relative to that file."""
     web: WebConfig = WebConfig()
     sampling: SamplingConfig = SamplingConfig()
     metrics: MetricsConfig = MetricsConfig()
     log: LogConfig = LogConfig()
+
+
+def load_config(path: str | Path) -> Config:
+    """Read a configuration file. Raises ConfigError with every problem in it, each with its key path."""
+    # PyYAML is loaded where a file is read only: workers import this module for its structs.
+    from exporter.strict_yaml import MAX_BYTES, YamlError, load  # noqa: PLC0415
+
+    try:
+        with Path(path).open("rb") as file:
+            document = load(file.read(MAX_BYTES + 1))
+    except (OSError, ValueError) as e:
+        raise ConfigError([f"{path}: {e.strerror if isinstance(e, OSError) else e}"]) from None
+    except YamlError as e:
+        raise ConfigError([f"{path}: {e}"]) from None
+    try:
+        config = convert(document.value, Config, document.problems)
+    except ValidationError as e:
+        raise ConfigError(f"{path}: {message}" for message in e.messages) from None
+    if config.simulate is not None:
+        config = msgspec.structs.replace(config, simulate=str(Path(path).parent / config.simulate))
+    return config
+
+
+def override(config: Config, options: Mapping[str, Any], names: Mapping[str, str]) -> Config:
+    """Lay `options`, a tree of the keys of a file, over `config`.
+
+    `names` gives the name to report a problem under by key path. Raises ConfigError with every problem.
+    """
+    try:
+        given = convert(dict(options), Config)
+    except ValidationError as e:
+        raise ConfigError(_renamed(message, names) for message in e.messages) from None
+    return _laid_over(config, given, options)
+
+
+def _laid_over(base: _S, given: _S, options: Mapping[str, Any]) -> _S:
+    changes = {
+        key: _laid_over(getattr(base, key), getattr(given, key), value)
+        if isinstance(value, dict)
+        else getattr(given, key)
+        for key, value in options.items()
+    }
+    return msgspec.structs.replace(base, **changes)
+
+
+def _renamed(message: str, names: Mapping[str, str]) -> str:
+    path, _, rest = message.partition(": ")
+    return f"{names.get(path.partition('[')[0], path)}: {rest}"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Split `HOST:PORT`, `:PORT` (all interfaces) or `[IPV6]:PORT`. Raises ValueError with a sentence."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:  # noqa: PLR2004 -- the largest port
+        raise ValueError(f"expected HOST:PORT with a port from 0 to 65535, got {shown(address)}")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"an IPv6 address needs brackets, such as [::1]:10042, got {shown(address)}")
+    if not re.fullmatch(r"[A-Za-z0-9.:%_-]*", host):
+        raise ValueError(f"expected HOST:PORT, got {shown(address)}")
+    return host, int(port)

@@ -1,0 +1,31 @@
+"""What lies in the tree is what the code means by it."""
+
+from pathlib import Path
+
+import msgspec
+
+from exporter.config import Config, load_config
+from exporter.strict_yaml import load
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_file_in_config_is_loaded_by_a_test() -> None:
+    files = {str(path.relative_to(ROOT / "config")) for path in (ROOT / "config").rglob("*") if path.is_file()}
+    assert files == {"gpu-exporter.yaml"}
+
+
+def test_the_sample_configuration_holds_every_option_at_its_default() -> None:
+    path = ROOT / "config/gpu-exporter.yaml"
+    assert load_config(path) == Config()
+    assert load(path.read_bytes()).value == msgspec.to_builtins(Config())
+
+
+def test_each_option_of_the_sample_configuration_has_a_comment() -> None:
+    lines = (ROOT / "config/gpu-exporter.yaml").read_text().splitlines()
+    bare = [
+        line.strip()
+        for before, line in zip(lines, lines[1:], strict=False)
+        if ": " in line and "#" not in line and not before.strip().startswith("#")
+    ]
+    assert bare == []
