@@ -1,5 +1,6 @@
 """What lies in the tree is what the code means by it."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -18,14 +19,14 @@ def test_every_file_in_config_is_loaded_by_a_test() -> None:
 def test_the_sample_configuration_holds_every_option_at_its_default() -> None:
     path = ROOT / "config/gpu-exporter.yaml"
     assert load_config(path) == Config()
-    assert load(path.read_bytes()).value == msgspec.to_builtins(Config())
+    assert load(path.read_bytes()).value == msgspec.json.decode(msgspec.json.encode(Config()))
 
 
 def test_each_option_of_the_sample_configuration_has_a_comment() -> None:
     lines = (ROOT / "config/gpu-exporter.yaml").read_text().splitlines()
     bare = [
         line.strip()
-        for before, line in zip(lines, lines[1:], strict=False)
+        for before, line in pairwise(lines)
         if ": " in line and "#" not in line and not before.strip().startswith("#")
     ]
     assert bare == []

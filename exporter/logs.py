@@ -1,0 +1,91 @@
+"""How a log record becomes one line on standard error, in logfmt or JSON."""
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from typing import TextIO
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
+MAX_CHARACTERS = 4000
+"""Of one value: a vendor's library may say anything."""
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def configure(level: str, form: str, stream: TextIO | None = None) -> None:
+    """Log to `stream` (standard error) from `level` of LEVELS on, in the form `logfmt` or `json`.
+
+    A record's `extra` becomes fields of the line. An exception becomes its type and text, with the place that raised
+    it; the whole traceback is a field at level debug.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(_Json() if form == "json" else _Logfmt())
+    logging.raiseExceptions = False  # a log that cannot be written is no reason for a traceback on standard error
+    logging.basicConfig(handlers=[handler], level=LEVELS[level], force=True)
+    logging.captureWarnings(capture=True)
+
+
+class _Logfmt(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return " ".join(f"{_key(name)}={_quoted(value)}" for name, value in _fields(record))
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        # ASCII: what is no character, such as a lone surrogate, comes out escaped.
+        return json.dumps(dict(_fields(record)))
+
+
+def _fields(record: logging.LogRecord) -> Iterator[tuple[str, str]]:
+    moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    yield "time", f"{moment}.{int(record.created % 1 * 1000):03d}Z"
+    yield "level", {"warning": "warn", "critical": "error"}.get(name := record.levelname.lower(), name)
+    yield "logger", record.name
+    yield "msg", _cut(_message(record))
+    for key, value in vars(record).items():
+        if key not in _STANDARD:
+            yield key, _cut(str(value))
+    if record.exc_info and (error := record.exc_info[1]):
+        yield "error", _cut(f"{type(error).__name__}: {error}")
+        if at := _origin(error):
+            yield "at", at
+        if logging.getLogger().isEnabledFor(logging.DEBUG):
+            yield "traceback", _cut(logging.Formatter().formatException(record.exc_info))
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001 -- a record with wrong arguments is still worth its text
+        return f"{record.msg} {record.args}"
+
+
+def _origin(error: BaseException) -> str | None:
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else None
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + "…"
+
+
+def _key(name: str) -> str:
+    return "".join(c if c.isprintable() and c not in ' ="' else "_" for c in name) or "_"
+
+
+def _quoted(text: str) -> str:
+    if text and text.isprintable() and not any(c in ' ="\\' for c in text):
+        return text
+    return '"' + "".join(_escaped(c) for c in text) + '"'
+
+
+def _escaped(c: str) -> str:
+    if c in '"\\':
+        return "\\" + c
+    if c.isprintable():
+        return c
+    return json.dumps(c)[1:-1]
