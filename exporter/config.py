@@ -15,6 +15,8 @@ from exporter.validation import ValidationError, convert, shown, suggestion
 
 _S = TypeVar("_S", bound=msgspec.Struct)
 
+MAX_PORT = 65535
+_ADDRESS = re.compile(r"(?:\[[^\[\]]+\]|[^:\[\]/\s]*):(?P<port>[0-9]{1,5})", re.ASCII)
 RESERVED_PATHS = ("/", "/-/healthy", "/-/ready")
 
 
@@ -40,11 +42,12 @@ def _pattern(pattern: str) -> str | None:
 
 
 def _address(address: str) -> str | None:
-    try:
-        split_address(address)
-    except ValueError as e:
-        return str(e)
-    return None
+    match = _ADDRESS.fullmatch(address)
+    if match is not None and int(match["port"]) <= MAX_PORT:
+        return None
+    if address.count(":") > 1 and "[" not in address:
+        return f"an IPv6 address needs brackets, such as [::1]:10042, got {shown(address)}"
+    return f"expected HOST:PORT, [IPV6]:PORT or :PORT with a port up to {MAX_PORT}, got {shown(address)}"
 
 
 def _path(path: str) -> str | None:
@@ -68,8 +71,8 @@ class WebConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         tuple[Annotated[str, Meta(extra={"check": _address})], ...], Meta(min_length=1, max_length=16)
     ] = ("127.0.0.1:10042",)
     telemetry_path: Annotated[str, Meta(extra={"check": _path})] = "/metrics"
-    max_requests: Annotated[int, Meta(ge=1, le=1000)] = 40
-    """Requests served at the same time; more get 503."""
+    max_requests: Annotated[int, Meta(ge=0, le=1000)] = 40
+    """Requests served at the same time; more get 503. 0: bounded by the number of connections only."""
 
 
 class SamplingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -153,17 +156,3 @@ def _laid_over(base: _S, given: _S, options: Mapping[str, Any]) -> _S:
 def _renamed(message: str, names: Mapping[str, str]) -> str:
     path, _, rest = message.partition(": ")
     return f"{names.get(path.partition('[')[0], path)}: {rest}"
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Split `HOST:PORT`, `:PORT` (all interfaces) or `[IPV6]:PORT`. Raises ValueError with a sentence."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:  # noqa: PLR2004 -- the largest port
-        raise ValueError(f"expected HOST:PORT with a port from 0 to 65535, got {shown(address)}")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError(f"an IPv6 address needs brackets, such as [::1]:10042, got {shown(address)}")
-    if not re.fullmatch(r"[A-Za-z0-9.:%_-]*", host):
-        raise ValueError(f"expected HOST:PORT, got {shown(address)}")
-    return host, int(port)

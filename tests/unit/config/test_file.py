@@ -72,7 +72,7 @@ def test_all_problems_are_reported_together_each_with_its_path(problems: Problem
     assert problems(
         """
 web:
-  listen_addresses: [127.0.0.1, "::1:80", "localhost:99999"]
+  listen_addresses: [127.0.0.1, "::1:80", "host:99999"]
   telemetry_path: metrics
   max_requests: 4
   max_requests: 5
@@ -90,9 +90,9 @@ providers: [nvida]
 """
     ) == [
         "web.max_requests: given twice (line 6)",
-        'web.listen_addresses[0]: expected HOST:PORT with a port from 0 to 65535, got "127.0.0.1"',
+        'web.listen_addresses[0]: expected HOST:PORT, [IPV6]:PORT or :PORT with a port up to 65535, got "127.0.0.1"',
         'web.listen_addresses[1]: an IPv6 address needs brackets, such as [::1]:10042, got "::1:80"',
-        'web.listen_addresses[2]: expected HOST:PORT with a port from 0 to 65535, got "localhost:99999"',
+        'web.listen_addresses[2]: expected HOST:PORT, [IPV6]:PORT or :PORT with a port up to 65535, got "host:99999"',
         'web.telemetry_path: expected a path such as /metrics, got "metrics"',
         'web.telemetry_pth: unknown option, did you mean "telemetry_path"?',
         'sampling.energy_seconds: expected a number of seconds from 0.05 to 60, got "fast"',
@@ -111,11 +111,11 @@ providers: [nvida]
     [
         ("- 1\n", "the file: expected options by name, got a list"),
         ("just words", 'the file: expected options by name, got "just words"'),
-        ("web: {max_requests: 1.5}", "web.max_requests: expected a whole number from 1 to 1000, got 1.5"),
-        ("web: {max_requests: 0}", "web.max_requests: expected a whole number from 1 to 1000, got 0"),
-        ("web: {max_requests: 010001}", "web.max_requests: expected a whole number from 1 to 1000, got 10001"),
-        ("web: {max_requests: null}", "web.max_requests: expected a whole number from 1 to 1000, got nothing"),
-        ("web: {max_requests: yes}", 'web.max_requests: expected a whole number from 1 to 1000, got "yes"'),
+        ("web: {max_requests: 1.5}", "web.max_requests: expected a whole number from 0 to 1000, got 1.5"),
+        ("web: {max_requests: -1}", "web.max_requests: expected a whole number from 0 to 1000, got -1"),
+        ("web: {max_requests: 010001}", "web.max_requests: expected a whole number from 0 to 1000, got 10001"),
+        ("web: {max_requests: null}", "web.max_requests: expected a whole number from 0 to 1000, got nothing"),
+        ("web: {max_requests: yes}", 'web.max_requests: expected a whole number from 0 to 1000, got "yes"'),
         ("web: {listen_addresses: []}", "web.listen_addresses: expected from 1 to 16 entries, got 0"),
         ("web: {listen_addresses: localhost:1}", 'web.listen_addresses: expected a list, got "localhost:1"'),
         ("web: {listen_addresses: [9000]}", "web.listen_addresses[0]: expected text, got 9000"),
@@ -164,7 +164,7 @@ def test_a_wrong_value_is_named(problems: Problems, text: str, message: str) -> 
         (b"- " * 5_000, "line 1, column"),
         (b"a: %x\n", "line 1, column 4"),
         (b"#" * ((1 << 20) + 1), "larger than 1 MiB"),
-        (b"web: {max_requests: 1e}", 'web.max_requests: expected a whole number from 1 to 1000, got "1e"'),
+        (b"web: {max_requests: 1e}", 'web.max_requests: expected a whole number from 0 to 1000, got "1e"'),
     ],
 )
 def test_what_is_no_yaml_is_named_with_its_place(problems: Problems, text: bytes, message: str) -> None:
