@@ -1,0 +1,100 @@
+"""Which blocks are rendered for a scrape, and which are served from memory."""
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from exporter.exposition.compression import deflated, member
+from exporter.exposition.family import Family
+from exporter.exposition.formats import Dialect, Format
+from exporter.exposition.subjects import TABLES, Table
+from exporter.metrics import Block
+from exporter.model import World
+
+
+class _Rendered:
+    """One version of one block: the lines of its families, and what has been made of them so far."""
+
+    def __init__(self, version: int | None, families: list[tuple[Family[Any], str]], dropped: dict[str, int]) -> None:
+        self.version = version
+        self.dropped = dropped
+        self._families = families
+        self._plain: dict[Dialect, bytes] = {}
+        self._deflated: dict[Dialect, bytes] = {}
+
+    def plain(self, dialect: Dialect) -> bytes:
+        page = self._plain.get(dialect)
+        if page is None:
+            # A family without series is not announced either.
+            page = "".join([f.announcements[dialect] + lines for f, lines in self._families if lines]).encode()
+            self._plain[dialect] = page
+        return page
+
+    def deflated(self, dialect: Dialect) -> bytes:
+        stretch = self._deflated.get(dialect)
+        if stretch is None:
+            plain = self.plain(dialect)
+            stretch = self._deflated[dialect] = deflated(plain) if plain else b""
+        return stretch
+
+
+class Renderer:
+    """Renders pages and keeps what it rendered. `disable`: name patterns of the families to leave out."""
+
+    def __init__(self, disable: Sequence[str] = ()) -> None:
+        self._families: dict[Block, list[tuple[Table[Any], list[Family[Any]]]]] = {block: [] for block in Block}
+        for block, tables in self._families.items():
+            for table in TABLES:
+                families = [
+                    Family(spec, table.labels)
+                    for spec in table.specs
+                    if spec.block is block and not any(fnmatchcase(spec.name, pattern) for pattern in disable)
+                ]
+                if families:
+                    tables.append((table, families))
+        self._rendered: dict[Block, _Rendered] = {}
+        self._ends = {dialect: (dialect.value, deflated(dialect.value)) for dialect in Dialect}
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """Series left out of the blocks as they are in memory, by family; families that lost none are missing."""
+        return {family: count for rendered in self._rendered.values() for family, count in rendered.dropped.items()}
+
+    def page(
+        self,
+        world: World,
+        format: Format,  # noqa: A002 -- the field's word, and callers may name it
+        blocks: frozenset[Block] | None = None,
+        *,
+        gzip: bool = False,
+    ) -> bytes:
+        """Return the page of the blocks asked for (None: all), UTF-8, plain or as one gzip member.
+
+        A block is rendered when its version in `world.versions` differs from the one in memory, or is missing.
+        """
+        dialect = format.dialect
+        chosen = [self._block(world, block) for block in Block if blocks is None or block in blocks]
+        end, end_deflated = self._ends[dialect]
+        plain = [*(block.plain(dialect) for block in chosen), end]
+        if not gzip:
+            return b"".join(plain)
+        return member(plain, [*(block.deflated(dialect) for block in chosen), end_deflated])
+
+    def _block(self, world: World, block: Block) -> _Rendered:
+        version = world.versions.get(block)
+        rendered = self._rendered.get(block)
+        if rendered is None or version is None or rendered.version != version:
+            rendered = self._rendered[block] = self._render(world, block, version)
+        return rendered
+
+    def _render(self, world: World, block: Block, version: int | None) -> _Rendered:
+        families: list[tuple[Family[Any], str]] = []
+        dropped: dict[str, int] = {}
+        for table, members in self._families[block]:
+            subjects = list(table.subjects(world))
+            for family in members:
+                lines, lost = family.render(subjects)
+                families.append((family, lines))
+                if lost:
+                    dropped[family.spec.name] = lost
+        return _Rendered(version, families, dropped)

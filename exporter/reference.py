@@ -1,0 +1,85 @@
+"""The reference page of all metrics, made from the tables."""
+
+from collections.abc import Iterator, Mapping
+
+from exporter.exposition.subjects import TABLES
+from exporter.metrics import (
+    CLASSES,
+    DOMAINS,
+    ENGINES,
+    FAULTS,
+    LIMITS,
+    PROCESS_STATES,
+    REASONS,
+    RESTART_CAUSES,
+    RETIREMENT_CAUSES,
+    SENSORS,
+    SOURCES,
+    Block,
+)
+from exporter.model import GpuState, Group
+
+CLOSED_LABELS: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("gpu_state", "state"): tuple(GpuState),
+    ("gpu_energy_source_joules_total", "source"): SOURCES,
+    ("gpu_energy_faults_total", "fault"): FAULTS,
+    ("gpu_engine_utilization_ratio", "engine"): ENGINES,
+    ("gpu_temperature_celsius", "sensor"): SENSORS,
+    ("gpu_temperature_limit_celsius", "sensor"): LIMITS,
+    ("gpu_clock_hertz", "domain"): DOMAINS,
+    ("gpu_throttled", "reason"): REASONS,
+    ("gpu_throttle_seconds_total", "reason"): REASONS,
+    ("gpu_ecc_errors_total", "class"): CLASSES,
+    ("gpu_ecc_lifetime_errors_total", "class"): CLASSES,
+    ("gpu_retired_pages", "cause"): RETIREMENT_CAUSES,
+    ("gpu_processes", "state"): PROCESS_STATES,
+    ("gpu_exporter_sample_duration_seconds", "group"): tuple(Group),
+    ("gpu_exporter_worker_restarts_total", "cause"): RESTART_CAUSES,
+}
+"""All values of a label, by family and label; labels that are not here may have any value."""
+
+_TITLES: Mapping[Block, str] = {
+    Block.DEVICE: "Identity and state",
+    Block.ENERGY: "Power and energy",
+    Block.LOAD: "Load and memory",
+    Block.STATE: "Temperatures, clocks, errors, links",
+    Block.PARTITIONS: "MIG instances and AMD partitions",
+    Block.PROCESSES: "Processes",
+    Block.EXPORTER: "The exporter itself",
+}
+
+_HEAD = """\
+# Metrics
+
+Made from the tables in `exporter/metrics.py`; write it anew with `gpu-exporter metrics > docs/metrics.md`.
+
+A series whose value is not known is absent. All values are in base units. An info metric is always 1 and says what it
+has to say in its labels; join it, for example `gpu_power_watts * on (instance, uuid) group_left (model) gpu_info`.
+"""
+
+
+def markdown() -> str:
+    """Return the reference page: one table of metrics for each block, then the values of the closed labels."""
+    return "\n".join([_HEAD, *_blocks(), *_closed_labels()])
+
+
+def _blocks() -> Iterator[str]:
+    for block, title in _TITLES.items():
+        yield f"## {title}\n\nBlock `{block}`: `collect[]={block}` serves it alone.\n"
+        yield "| name | type | unit | labels | meaning |"
+        yield "| --- | --- | --- | --- | --- |"
+        for table in TABLES:
+            for spec in table.specs:
+                if spec.block is block:
+                    labels = ", ".join(f"`{label}`" for label in (*table.labels, *spec.labels))
+                    yield f"| `{spec.name}` | {spec.kind} | {spec.unit} | {labels} | {spec.help} |"
+        yield ""
+
+
+def _closed_labels() -> Iterator[str]:
+    yield "## Values of labels\n\nThese labels have no other values than the ones listed.\n"
+    yield "| name | label | values |"
+    yield "| --- | --- | --- |"
+    for (family, label), values in CLOSED_LABELS.items():
+        yield f"| `{family}` | `{label}` | {', '.join(f'`{value}`' for value in values)} |"
+    yield ""
