@@ -1,0 +1,30 @@
+"""How many GPUs of a vendor does this host have? Asked of PCI, which needs no driver."""
+
+from pathlib import Path
+
+# VGA, 3D and other display controllers, and processing accelerators, as which AMD's Instinct cards announce themselves.
+_GPU_CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
+# A GPU that is lent to a virtual machine is not this host's to read.
+_LENT = ("vfio-pci", "pci-stub", "xen-pciback")
+
+
+def count_gpus(vendor: int, root: Path = Path("/")) -> int | None:
+    """Return how many GPUs with this PCI vendor id are there; None: this host does not show PCI devices."""
+    devices = root / "sys/bus/pci/devices"
+    try:
+        return sum(_is_gpu(device, vendor) for device in devices.iterdir())
+    except OSError:
+        return None
+
+
+def _is_gpu(device: Path, vendor: int) -> bool:
+    try:
+        if int((device / "vendor").read_text(), 16) != vendor:
+            return False
+        if not (device / "class").read_text().startswith(_GPU_CLASSES):
+            return False
+    except (OSError, ValueError):  # taken out while we looked
+        return False
+    if (device / "physfn").exists():  # a virtual function: a slice of a GPU that is counted already
+        return False
+    return (device / "driver").resolve().name not in _LENT

@@ -1,0 +1,172 @@
+"""The daemon as an operator has it: a process that is started, scraped, read in its log, and stopped."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from prometheus_client.parser import text_string_to_metric_families
+
+ROOT = Path(__file__).parents[2]
+START_SECONDS = 20.0
+"""Generous: on a busy machine a start is slow without being wrong."""
+
+T = TypeVar("T")
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    """By name in lower case."""
+    body: bytes
+    seconds: float
+
+
+class Samples:
+    """The series of one page."""
+
+    def __init__(self, page: str) -> None:
+        self.page = page
+        self.series: dict[str, list[tuple[dict[str, str], float]]] = {}
+        for family in text_string_to_metric_families(page):
+            for sample in family.samples:
+                self.series.setdefault(sample.name, []).append((sample.labels, sample.value))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.series
+
+    def all(self, name: str, **labels: str) -> list[tuple[dict[str, str], float]]:
+        """Series of the name that have these labels."""
+        return [(found, v) for found, v in self.series.get(name, []) if labels.items() <= found.items()]
+
+    def value(self, name: str, **labels: str) -> float:
+        """The value of the one series with these labels."""
+        found = self.all(name, **labels)
+        assert len(found) == 1, f"{len(found)} series of {name} {labels}: {found}"
+        return found[0][1]
+
+    def get(self, name: str, **labels: str) -> float | None:
+        """The value of the one series with these labels, or None."""
+        return self.value(name, **labels) if self.all(name, **labels) else None
+
+    def labels(self, name: str, **labels: str) -> dict[str, str]:
+        """All labels of the one series with these labels."""
+        found = self.all(name, **labels)
+        assert len(found) == 1, f"{len(found)} series of {name} {labels}: {found}"
+        return found[0][0]
+
+
+class Daemon:
+    """Made by `running`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self.started = time.monotonic()
+        self._log = log
+        self.url = ""
+        """Without a path: http://127.0.0.1:PORT."""
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def children(self) -> list[int]:
+        """Process ids of the workers."""
+        listed = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(pid) for pid in listed.read_text().split()]
+
+    def get(self, path: str = "/metrics", headers: Mapping[str, str] | None = None, timeout: float = 10.0) -> Reply:
+        request = urllib.request.Request(self.url + path, headers=dict(headers or {}))  # noqa: S310 -- http, to ourselves
+        start = time.monotonic()
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310
+                status, got, body = response.status, response.headers, response.read()
+        except urllib.error.HTTPError as e:
+            with e:
+                status, got, body = e.code, e.headers, e.read()
+        seconds = time.monotonic() - start
+        return Reply(status, {name.lower(): value for name, value in got.items()}, body, seconds)
+
+    def scrape(self, path: str = "/metrics", timeout: float = 10.0) -> Samples:
+        reply = self.get(path, timeout=timeout)
+        assert reply.status == 200, reply
+        return Samples(reply.body.decode())
+
+    def scrape_until(self, wanted: Callable[[Samples], bool], seconds: float = START_SECONDS) -> Samples:
+        """Scrape until the page is as wanted; fails after so many seconds, with the log."""
+
+        def scraped() -> Samples | None:
+            samples = self.scrape()
+            return samples if wanted(samples) else None
+
+        return self.until(scraped, seconds)
+
+    def until(self, look: Callable[[], T | None], seconds: float = START_SECONDS) -> T:
+        """Return what `look` gives once it is no longer None or False; fails after so many seconds, with the log."""
+        deadline = time.monotonic() + seconds
+        while True:
+            found = look()
+            if found:
+                return found
+            assert time.monotonic() < deadline, f"not within {seconds} s; the log says:\n{self.log}"
+            time.sleep(0.05)
+
+    def stop(self, number: int = signal.SIGTERM, timeout: float = 10.0) -> int:
+        """Send the signal and return the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(timeout)
+
+
+@contextmanager
+def running(
+    *arguments: str,
+    log: Path,
+    env: Mapping[str, str] | None = None,
+    python: str = sys.executable,
+    ready: bool = True,
+) -> Iterator[Daemon]:
+    """Start `gpu-exporter serve` with these arguments on a port that the kernel chooses, and stop it at the end.
+
+    `log`: file for its standard output and error. `env`: added to the environment. `python`: the interpreter, for
+    environments with other packages. `ready`: wait until /-/ready says so, else only until it listens.
+    """
+    command = [python, "-m", "exporter", "serve", "--web.listen-address=127.0.0.1:0", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command, cwd=log.parent, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+        )
+    daemon = Daemon(process, log)
+    try:
+        daemon.url = daemon.until(lambda: _url(daemon))
+        if ready:
+            daemon.until(lambda: daemon.get("/-/ready").status == 200)
+        yield daemon
+    finally:
+        _end(daemon)
+
+
+def _url(daemon: Daemon) -> str | None:
+    assert daemon.process.poll() is None, f"it ended with {daemon.process.returncode}; the log says:\n{daemon.log}"
+    found = re.search(r'\burl="?(http://127\.0\.0\.1:[0-9]+)', daemon.log)
+    return found[1] if found else None
+
+
+def _end(daemon: Daemon) -> None:
+    if daemon.process.poll() is None:
+        daemon.process.send_signal(signal.SIGCONT)
+        daemon.process.terminate()
+        try:
+            daemon.process.wait(10)
+        except subprocess.TimeoutExpired:
+            # Its workers die with it.
+            daemon.process.kill()
+            daemon.process.wait(10)
