@@ -1,4 +1,4 @@
-"""The energy ledger: from readings of power and of a hardware accumulator to joules that never fall. Pure."""
+"""What the ledger is told about one read of a device's energy sensors."""
 
 import msgspec
 
@@ -8,11 +8,15 @@ class EnergyReading(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float
     """CLOCK_MONOTONIC seconds in the middle of the read."""
+    period_seconds: float = 1.0
+    """Nominal time between reads; extra reads between them do not shorten it."""
     power_watts: float | None = None
     power_window_seconds: float | None = None
+    """Averaging window of the power reading; 0: instant; None: not known."""
     limit_watts: float | None = None
     """The larger of the current and the default power limit."""
     counter_joules: float | None = None
     counter_range_joules: float | None = None
+    """Where the accumulator wraps to 0; None: beyond any lifetime."""
     temperature_celsius: float | None = None
     utilization_ratio: float | None = None

@@ -1,0 +1,198 @@
+"""What is known of one GPU: the newest readings of each group, its state, and what was counted."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from exporter.config import SamplingConfig
+from exporter.fleet import groups
+from exporter.fleet.counters import Integral, ThrottleSeconds
+from exporter.fleet.meter import Meter
+from exporter.metrics import SENSORS, Block
+from exporter.model import Device, DeviceSnapshot, GpuState, Group, Sample
+
+_READABLE = frozenset({GpuState.OK, GpuState.STALE})
+
+
+class Card:
+    """One GPU, from its first sight until it is forgotten."""
+
+    def __init__(self, gpu: str, order: tuple[str, int], device: Device, sampling: SamplingConfig, now: float) -> None:
+        self.gpu = gpu
+        self.order = order
+        self.device = device
+        self.provider = ""
+        self.listed = True
+        """Whether a provider enumerates it."""
+        self.lost_at: float | None = None
+        self.hung_at: float | None = None
+        self._asleep = False
+        self.silent_since = now
+        """Since when no reading is expected to be there already: first sight, loss, return, sleep."""
+        self._lifetimes = groups.lifetimes(sampling)
+        self._newest: dict[Group, Sample] = {}
+        self._taken: dict[Group, float] = {}
+        self._last_sample_timestamp: float | None = None
+        self._meter = Meter(sampling)
+        self._busy = Integral(sampling.load_seconds)
+        self._throttle = ThrottleSeconds(sampling.state_seconds)
+        self._sensor: str | None = None
+        self._dirty: set[Group] = set()
+        self._shown: frozenset[Group] = frozenset()
+        self._published: DeviceSnapshot | None = None
+
+    def identify(self, device: Device, now: float) -> None:
+        """Take the identity that a provider gives, which thereby sees the device."""
+        self.device = device
+        if not self.listed:
+            self.listed = True
+            self.silent_since = now
+
+    def moved(self, provider: str) -> None:
+        """Be read by another provider from here on."""
+        if self.provider and self.provider != provider:
+            self._meter.detach()
+            self._forget_readings()
+        self.provider = provider
+
+    @property
+    def lost(self) -> bool:
+        return self.lost_at is not None or not self.listed
+
+    def unlist(self, now: float) -> None:
+        """No provider sees it any more."""
+        self.listed = False
+        self._forget_readings()
+        self.silent_since = now
+
+    def observe(self, sample: Sample, now: float, wall: float) -> None:
+        """Add a sample. The groups that it has read replace theirs as a whole."""
+        if sample.lost:
+            if self.lost_at is None:
+                self.lost_at = self.silent_since = now
+            self._forget_readings()
+            return
+        if self.lost_at is not None or self._asleep != sample.asleep:
+            self.silent_since = now
+        self.lost_at = None
+        self._asleep = sample.asleep
+        if sample.device != self.device:
+            self.device = sample.device
+        if sample.asleep:
+            self._forget_readings()
+            return
+        fresh = [group for group, at in sample.taken_at.items() if at > self._taken.get(group, -1.0)]
+        for group in fresh:
+            self._newest[group] = sample
+            self._taken[group] = sample.taken_at[group]
+            self._dirty.add(group)
+        self._count(sample, fresh, now, wall)
+        if fresh:
+            at = max(sample.taken_at[group] for group in fresh)
+            self._last_sample_timestamp = wall - max(0.0, now - at)
+            self._dirty.add(Group.ENERGY)  # the block of the time stamp
+            if self.hung_at is not None and at > self.hung_at:
+                self.hung_at = None
+
+    def snapshot(self, now: float, *, released: bool) -> tuple[DeviceSnapshot, set[Block]]:
+        """Return what is published, and the blocks that look different from the snapshot before."""
+        state = self._state(now, released=released)
+        shown = (
+            frozenset(group for group in self._newest if not self._old(group, now))
+            if state in _READABLE
+            else frozenset()
+        )
+        before = self._published
+        dirty = self._dirty | (shown ^ self._shown)
+        identity = (state, self.provider, self.device)
+        if before is not None and not dirty and identity == (before.state, before.provider, before.device):
+            return before, set()
+        if before is None:
+            before = DeviceSnapshot(
+                gpu="", provider=self.provider, device=self.device, state=state, sample=Sample(device=self.device)
+            )
+            dirty = set(self._lifetimes)
+        fields: dict[str, Any] = {}
+        for group in dirty:
+            fields |= groups.readings(group, self._newest[group] if group in shown else None)
+        after = DeviceSnapshot(
+            gpu=self.gpu,
+            provider=self.provider,
+            device=self.device,
+            state=state,
+            sample=msgspec.structs.replace(
+                before.sample,
+                device=self.device,
+                lost=state is GpuState.LOST,
+                asleep=state is GpuState.ASLEEP,
+                taken_at={group: self._taken[group] for group in shown},
+                **fields,
+            ),
+            last_sample_timestamp=self._last_sample_timestamp,
+            energy=self._meter.account() if Group.ENERGY in dirty else before.energy,
+            module_energy_joules=self._meter.module_joules,
+            busy_seconds=self._busy.seconds,
+            throttle_seconds=self._throttle.seconds,
+        )
+        blocks = {Block.DEVICE}.union(*(groups.BLOCKS[group] for group in dirty))
+        self._published, self._shown, self._dirty = after, shown, set()
+        return after, groups.changed(before, after, blocks)
+
+    def gone(self) -> set[Block]:
+        """Return the blocks that look different without this card."""
+        if self._published is None:
+            return set()
+        nothing = DeviceSnapshot(
+            gpu="", provider="", device=self.device, state=self._published.state, sample=Sample(device=self.device)
+        )
+        return groups.changed(self._published, nothing, groups.DEVICE_BLOCKS)
+
+    def _count(self, sample: Sample, fresh: list[Group], now: float, wall: float) -> None:
+        at: Mapping[Group, float] = sample.taken_at
+        if Group.LOAD in fresh:
+            self._busy.observe(at[Group.LOAD], sample.utilization_ratio)
+        if Group.STATE in fresh:
+            self._throttle.observe(at[Group.STATE], sample.throttled, sample.throttle_seconds)
+        if Group.ENERGY in fresh:
+            taken = at[Group.ENERGY]
+            load = self._reading(Group.LOAD, now)
+            self._meter.observe(
+                sample,
+                taken,
+                wall - max(0.0, now - taken),
+                self._temperature(now),
+                None if load is None else load.utilization_ratio,
+            )
+
+    def _temperature(self, now: float) -> float | None:
+        """Return that of one sensor always: another one, when it is missing once, would look like a change."""
+        state = self._reading(Group.STATE, now)
+        if state is None:
+            return None
+        if self._sensor is None:
+            self._sensor = next((name for name in SENSORS if name in state.temperature_celsius), None)
+        return state.temperature_celsius.get(self._sensor or "")
+
+    def _reading(self, group: Group, now: float) -> Sample | None:
+        return self._newest.get(group) if group in self._newest and not self._old(group, now) else None
+
+    def _old(self, group: Group, now: float) -> bool:
+        return now - self._taken[group] > self._lifetimes.get(group, groups.STALE_SECONDS)
+
+    def _state(self, now: float, *, released: bool) -> GpuState:
+        if self.lost:
+            return GpuState.LOST
+        if released:
+            return GpuState.RELEASED
+        if self.hung_at is not None:
+            return GpuState.HUNG
+        if self._asleep:
+            return GpuState.ASLEEP
+        vital = [group for group in (Group.ENERGY, Group.LOAD) if group in self._newest]
+        silent = not vital and now - self.silent_since > groups.STALE_SECONDS
+        return GpuState.STALE if silent or any(self._old(group, now) for group in vital) else GpuState.OK
+
+    def _forget_readings(self) -> None:
+        self._dirty |= set(self._newest)
+        self._newest = {}

@@ -1,0 +1,271 @@
+"""Which GPUs the host has, under which names, and what is published of them."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from operator import attrgetter, is_
+
+from exporter.config import SamplingConfig
+from exporter.fleet.card import Card
+from exporter.fleet.counters import NameCounts
+from exporter.metrics import Block
+from exporter.model import Device, DeviceSnapshot, GpuState, Group, Sample, Snapshot, World
+
+MOST_DEVICES = 256
+REFRESH_SECONDS = 1.0
+"""How often the figures about a provider that change with every read are taken over into its snapshot."""
+_STARTING = "not open yet"
+_SIMULATED = "simulated"
+_SIMULATED_PREFIX = "sim"
+
+
+class _Provider:
+    def __init__(self, name: str, *, wanted: bool) -> None:
+        self.name = name
+        self.wanted = wanted
+        self.up = False
+        self.reason = _STARTING
+        self.library_version: str | None = None
+        self.listed: dict[str, Device] = {}
+        self.expected: int | None = None
+        self.failures = NameCounts()
+        self.rejections = NameCounts()
+        self.restarts: dict[str, int] = {}
+        self.durations: dict[str, float] = {}
+        self.last_timestamp: float | None = None
+        self.changed = True
+        self.refreshed_at = -math.inf
+        self.published: Snapshot | None = None
+
+
+class Fleet:
+    """Takes what providers report and gives the world that a page shows. Owned by one event loop; nothing waits."""
+
+    def __init__(self, providers: Sequence[tuple[str, bool]], sampling: SamplingConfig) -> None:
+        """Take the providers' names in order of preference, each with whether its state is of interest when down."""
+        self._sampling = sampling
+        self._providers = {name: _Provider(name, wanted=wanted) for name, wanted in providers}
+        self._cards: dict[str, Card] = {}
+        self._numbers: dict[str, int] = defaultdict(int)
+        self._now = -math.inf
+        self._versions = {block.value: 0 for block in Block}
+        self._abandoned = 0
+        self._released = False
+        self._dropped: Mapping[str, int] = {}
+        self._world: World | None = None
+
+    def enumerated(self, provider: str, devices: tuple[Device, ...], now: float) -> None:
+        """Take what a provider enumerates; what it listed before and does not list any more is lost to it."""
+        self._clock(now)
+        source = self._providers[provider]
+        listed: dict[str, Device] = {}
+        for device in devices:
+            if device.key in listed:
+                self._fail(source, "duplicate_identity")
+            else:
+                listed[device.key] = device
+        before, source.listed = source.listed, listed
+        for device in sorted(listed.values(), key=_position):
+            self._place(source, device, now)
+        for key in before.keys() - listed.keys():
+            self._unlisted(key, now)
+        self._arrange()
+
+    def observed(self, provider: str, sample: Sample, now: float, wall: float) -> None:
+        """Take one sample: `now` is CLOCK_MONOTONIC, `wall` Unix time, both seconds."""
+        self._clock(now)
+        source = self._providers[provider]
+        for name in sample.failed:
+            self._fail(source, name)
+        for name in sample.rejected:
+            source.rejections.add(name)
+            source.changed = True
+        key = sample.device.key
+        if key not in source.listed:
+            source.listed[key] = sample.device
+            self._place(source, sample.device, now)
+            self._arrange()
+        elif _differ(source.listed[key], sample.device):
+            return  # the second of two devices with one identity: already counted, never mixed with the first
+        card = self._cards.get(key)
+        if card is None or card.provider != provider:
+            return
+        card.observe(sample, now, wall)
+        if sample.taken_at:
+            source.last_timestamp = wall
+
+    def provider_status(self, provider: str, *, up: bool, reason: str, library_version: str | None) -> None:
+        """Take a provider's health; `reason` says in words why it is not up, and is empty when all is well."""
+        source = self._providers[provider]
+        source.up, source.reason, source.library_version = up, reason, library_version
+        source.changed = True
+
+    def device_state(self, key: str, state: GpuState) -> None:
+        """Put a device in question (HUNG) or clear it (OK); a reading taken later clears it as well."""
+        card = self._cards.get(key)
+        if card is not None:
+            card.hung_at = self._now if state is GpuState.HUNG else None
+
+    def restarted(self, provider: str, cause: str) -> None:
+        """Count an end of the provider's worker, by cause of metrics.RESTART_CAUSES."""
+        source = self._providers[provider]
+        source.restarts = {**source.restarts, cause: source.restarts.get(cause, 0) + 1}
+        source.changed = True
+
+    def expected(self, provider: str, count: int | None) -> None:
+        """Take how many devices PCI shows; None: the provider does not read PCI devices."""
+        source = self._providers[provider]
+        source.changed = source.changed or source.expected != count
+        source.expected = count
+
+    def pass_took(self, provider: str, group: Group, seconds: float) -> None:
+        """Take how long the last pass over all devices took."""
+        self._providers[provider].durations[group.value] = seconds
+
+    def abandoned(self, count: int) -> None:
+        """Take how many children could not be killed, of all providers."""
+        if count != self._abandoned:
+            self._abandoned = count
+            self._bump(Block.EXPORTER)
+
+    def released(self, flag: bool) -> None:
+        """Take whether the devices are released on request."""
+        if flag != self._released:
+            self._released = flag
+            self._bump(Block.EXPORTER)
+
+    def dropped(self, series_dropped: Mapping[str, int]) -> None:
+        """Take the series that were left off the last page, by family."""
+        if series_dropped != self._dropped:
+            self._dropped = dict(series_dropped)
+            self._bump(Block.EXPORTER)
+
+    def world(self, now: float) -> World:
+        """Return everything that a page shows at monotonic time `now`; the same object while nothing changes."""
+        self._clock(now)
+        devices: dict[str, list[DeviceSnapshot]] = {name: [] for name in self._providers}
+        different: set[Block] = set()
+        for card in self._cards.values():
+            snapshot, blocks = card.snapshot(now, released=self._released)
+            devices[card.provider].append(snapshot)
+            different |= blocks
+        for block in different:
+            self._bump(block)
+        snapshots = tuple(self._snapshot(source, tuple(devices[name]), now) for name, source in self._providers.items())
+        if self._world is None or self._world.versions != self._versions:
+            self._world = World(
+                snapshots=snapshots,
+                versions=dict(self._versions),
+                workers_abandoned=self._abandoned,
+                released=self._released,
+                series_dropped=self._dropped,
+            )
+        return self._world
+
+    def _snapshot(self, source: _Provider, devices: tuple[DeviceSnapshot, ...], now: float) -> Snapshot:
+        before = source.published
+        due = source.changed or now - source.refreshed_at >= REFRESH_SECONDS
+        if before is not None and not due and _same(before.devices, devices):
+            return before
+        if due:
+            source.refreshed_at, source.changed = now, False
+        keep = before if before is not None and not due else None
+        after = Snapshot(
+            provider=source.name,
+            up=source.up,
+            wanted=source.wanted,
+            reason=source.reason,
+            library_version=source.library_version,
+            devices=devices,
+            devices_expected=source.expected,
+            last_sample_timestamp=keep.last_sample_timestamp if keep else source.last_timestamp,
+            sample_duration_seconds=keep.sample_duration_seconds if keep else dict(source.durations),
+            read_failures=keep.read_failures if keep else dict(source.failures.counts),
+            rejected_readings=keep.rejected_readings if keep else dict(source.rejections.counts),
+            worker_restarts=source.restarts,
+        )
+        source.published = after
+        if before is None or _about_provider(before) != _about_provider(after):
+            self._bump(Block.EXPORTER)
+        return after
+
+    def _place(self, source: _Provider, device: Device, now: float) -> None:
+        """Give a device that a provider lists its card, under the first provider that lists it."""
+        card = self._cards.get(device.key)
+        if card is None:
+            if len(self._cards) >= MOST_DEVICES and not self._forget_one():
+                self._fail(source, "too_many_devices")
+                return
+            prefix = _SIMULATED_PREFIX if source.name == _SIMULATED else device.vendor
+            number = self._numbers[prefix]
+            self._numbers[prefix] = number + 1
+            card = Card(f"{prefix}{number}", (prefix, number), device, self._sampling, now)
+            self._cards[device.key] = card
+        owner = self._owner(device.key)
+        if owner is not None:
+            card.moved(owner.name)
+            card.identify(owner.listed[device.key], now)
+
+    def _unlisted(self, key: str, now: float) -> None:
+        card, owner = self._cards.get(key), self._owner(key)
+        if card is None:
+            return
+        if owner is None:
+            card.unlist(now)
+        else:
+            card.moved(owner.name)
+            card.identify(owner.listed[key], now)
+
+    def _owner(self, key: str) -> _Provider | None:
+        return next((source for source in self._providers.values() if key in source.listed), None)
+
+    def _arrange(self) -> None:
+        """Keep the order of the page: by label, so that it does not depend on who reported first."""
+        self._cards = dict(sorted(self._cards.items(), key=lambda item: item[1].order))
+
+    def _forget_one(self) -> bool:
+        lost = [(card.silent_since, key) for key, card in self._cards.items() if card.lost]
+        if not lost:
+            return False
+        _, key = min(lost)
+        for block in self._cards.pop(key).gone():
+            self._bump(block)
+        for source in self._providers.values():
+            source.listed.pop(key, None)
+        return True
+
+    def _fail(self, source: _Provider, reading: str) -> None:
+        source.failures.add(reading)
+        source.changed = True
+
+    def _bump(self, block: Block) -> None:
+        self._versions[block.value] += 1
+
+    def _clock(self, now: float) -> None:
+        self._now = max(self._now, now)
+
+
+def _position(device: Device) -> tuple[str, float, str]:
+    """Sort devices as the bus does; those without an address come last, by index."""
+    index = math.inf if device.index is None else device.index
+    return (device.pci_address or "~", index, device.key)
+
+
+def _differ(one: Device, other: Device) -> bool:
+    """Tell whether two devices with the same key are two devices all the same."""
+    if one.pci_address is not None and other.pci_address is not None:
+        return one.pci_address != other.pci_address
+    return one.index is not None and other.index is not None and one.index != other.index
+
+
+def _same(before: tuple[DeviceSnapshot, ...], after: tuple[DeviceSnapshot, ...]) -> bool:
+    return len(before) == len(after) and all(map(is_, before, after))
+
+
+_ABOUT_PROVIDER = attrgetter(*(name for name in Snapshot.__struct_fields__ if name != "devices"))
+
+
+def _about_provider(snapshot: Snapshot) -> tuple[object, int]:
+    """Return all that the block of the exporter shows of a provider."""
+    answering = sum(device.state in (GpuState.OK, GpuState.ASLEEP) for device in snapshot.devices)
+    return _ABOUT_PROVIDER(snapshot), answering

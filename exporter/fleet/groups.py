@@ -1,0 +1,154 @@
+"""Which readings belong together: taken in one read, withheld together, shown in one block."""
+
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from exporter.config import SamplingConfig
+from exporter.metrics import Block
+from exporter.model import DeviceSnapshot, Group, Sample
+
+STALE_PERIODS = 3
+STALE_SECONDS = 15.0
+AVERAGED_WINDOW_SECONDS = 0.5
+AVERAGED_PERIOD_SECONDS = 1.0
+INSTANT_PERIOD_SECONDS = 0.1
+
+FIELDS: Mapping[Group, tuple[str, ...]] = MappingProxyType(
+    {
+        Group.ENERGY: (
+            "power_watts",
+            "power_kind",
+            "power_window_seconds",
+            "power_scope",
+            "power_limit_watts",
+            "power_limit_default_watts",
+            "module_power_watts",
+            "memory_power_watts",
+            "energy_counter_joules",
+            "energy_counter_scope",
+            "energy_counter_range_joules",
+            "energy_counter_at",
+            "module_energy_counter_joules",
+        ),
+        Group.LOAD: (
+            "utilization_ratio",
+            "memory_controller_utilization_ratio",
+            "engine_utilization_ratio",
+            "memory_used_bytes",
+            "memory_size_bytes",
+            "memory_reserved_bytes",
+            "system_memory_used_bytes",
+            "system_memory_size_bytes",
+        ),
+        Group.STATE: (
+            "temperature_celsius",
+            "temperature_limit_celsius",
+            "temperature_margin_celsius",
+            "clock_hertz",
+            "fan_speed_ratio",
+            "performance_state",
+            "throttled",
+            "throttle_seconds",
+            "ecc_errors",
+            "ecc_lifetime_errors",
+            "memory_remap_failed",
+            "memory_remap_pending",
+            "retired_pages",
+            "pcie_link_generation",
+            "pcie_link_width",
+            "pcie_link_width_max",
+            "pcie_replays",
+            "partitions",
+        ),
+        Group.PROCESSES: ("processes", "process_counts"),
+        Group.PROFILING: (),
+    }
+)
+"""Fields of Sample by the group that reads them."""
+
+ABOUT_THE_READ = ("device", "lost", "asleep", "taken_at", "read_seconds", "failed", "rejected")
+"""Fields of Sample that belong to no group."""
+
+BLOCKS: Mapping[Group, tuple[Block, ...]] = MappingProxyType(
+    {
+        Group.ENERGY: (Block.ENERGY,),
+        Group.LOAD: (Block.LOAD,),
+        Group.STATE: (Block.STATE, Block.PARTITIONS),
+        Group.PROCESSES: (Block.PROCESSES,),
+        Group.PROFILING: (),
+    }
+)
+"""Where the readings of a group are shown."""
+
+
+def _shown(snapshot_fields: tuple[str, ...], group: Group | None = None, only: str = "", but: str = "") -> Any:
+    fields = () if group is None else FIELDS[group]
+    chosen = (name for name in fields if name != but and (not only or name == only))
+    return attrgetter(*snapshot_fields, *(f"sample.{name}" for name in chosen))
+
+
+_SHOWN: Mapping[Block, Callable[[DeviceSnapshot], object]] = MappingProxyType(
+    {
+        Block.DEVICE: _shown(("gpu", "provider", "device", "state")),
+        Block.ENERGY: _shown(("energy", "module_energy_joules", "last_sample_timestamp"), Group.ENERGY),
+        Block.LOAD: _shown(("busy_seconds",), Group.LOAD),
+        Block.STATE: _shown(("throttle_seconds",), Group.STATE, but="partitions"),
+        Block.PARTITIONS: _shown((), Group.STATE, only="partitions"),
+        Block.PROCESSES: _shown((), Group.PROCESSES),
+    }
+)
+"""All of a device that a block shows, besides its labels."""
+
+DEVICE_BLOCKS = frozenset(_SHOWN)
+
+_GETTERS: Mapping[Group, Callable[[Sample], tuple[Any, ...]]] = MappingProxyType(
+    {group: attrgetter(*names) for group, names in FIELDS.items() if names}
+)
+_DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {
+        field.name: field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+        for field in msgspec.structs.fields(Sample)
+        if field.name != "device"
+    }
+)
+
+
+def readings(group: Group, sample: Sample | None) -> dict[str, Any]:
+    """Return the fields of a group with their values; without a sample, with the values that mean "none"."""
+    if group not in _GETTERS:
+        return {}
+    if sample is None:
+        return {name: _DEFAULTS[name] for name in FIELDS[group]}
+    return dict(zip(FIELDS[group], _GETTERS[group](sample), strict=True))
+
+
+def changed(before: DeviceSnapshot, after: DeviceSnapshot, blocks: Iterable[Block]) -> set[Block]:
+    """Return those of the blocks that look different after."""
+    return {block for block in blocks if _SHOWN[block](before) != _SHOWN[block](after)}
+
+
+def energy_period(sampling: SamplingConfig, kind: str | None, window: float | None) -> float:
+    """Return the nominal seconds between reads of the energy group, for the power reading of this kind and window."""
+    if sampling.energy_seconds is not None:
+        return sampling.energy_seconds
+    averaged = kind == "average" and window is not None and window >= AVERAGED_WINDOW_SECONDS
+    return AVERAGED_PERIOD_SECONDS if averaged else INSTANT_PERIOD_SECONDS
+
+
+def periods(sampling: SamplingConfig) -> dict[Group, float]:
+    """Return the seconds between reads by group; of energy, the longest."""
+    return {
+        Group.ENERGY: sampling.energy_seconds or AVERAGED_PERIOD_SECONDS,
+        Group.LOAD: sampling.load_seconds,
+        Group.STATE: sampling.state_seconds,
+        Group.PROCESSES: sampling.processes_seconds,
+    }
+
+
+def lifetimes(sampling: SamplingConfig) -> dict[Group, float]:
+    """Return the age in seconds beyond which the readings of a group are withheld."""
+    return {group: max(STALE_SECONDS, STALE_PERIODS * period) for group, period in periods(sampling).items()}

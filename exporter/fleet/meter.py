@@ -1,0 +1,113 @@
+"""Which ledgers a device has, and which of its readings go into them."""
+
+import msgspec
+
+from exporter.config import SamplingConfig
+from exporter.energy import EnergyReading, Ledger, advance, detached
+from exporter.fleet.groups import energy_period
+from exporter.model import EnergyAccount, Sample, Scope
+
+_OWN: frozenset[Scope] = frozenset({"gpu", "package"})
+"""What a device may call its own energy; a module's is that of its CPU and memory as well."""
+
+
+class Meter:
+    """The ledgers of one device: its own, and that of the module it sits on. Each is kept within one scope."""
+
+    def __init__(self, sampling: SamplingConfig) -> None:
+        self._sampling = sampling
+        self._ledger: Ledger | None = None
+        self._module: Ledger | None = None
+        self._scope: Scope | None = None
+        self._scope_of_power = False
+        self._period = energy_period(sampling, None, None)
+        self._start_timestamp = 0.0
+
+    def observe(
+        self, sample: Sample, at: float, wall: float, temperature: float | None, utilization: float | None
+    ) -> None:
+        """Add the energy readings of a sample taken at monotonic time `at`, which was `wall` in Unix time."""
+        if sample.power_kind is not None:
+            self._period = energy_period(self._sampling, sample.power_kind, sample.power_window_seconds)
+        self._choose_scope(sample)
+        power = sample.power_watts if sample.power_scope == self._scope else None
+        counter = sample.energy_counter_joules if sample.energy_counter_scope == self._scope else None
+        if self._ledger is not None or power is not None or counter is not None:
+            if self._ledger is None:
+                self._ledger = Ledger.start()
+                self._start_timestamp = wall
+            self._ledger = advance(
+                self._ledger,
+                EnergyReading(
+                    at=at,
+                    period_seconds=self._period,
+                    power_watts=power,
+                    power_window_seconds=sample.power_window_seconds,
+                    limit_watts=_limit(sample),
+                    counter_joules=counter,
+                    counter_range_joules=sample.energy_counter_range_joules,
+                    temperature_celsius=temperature,
+                    utilization_ratio=utilization,
+                ),
+            )
+        self._observe_module(sample, at)
+
+    def detach(self) -> None:
+        """Another provider reads the device from here on: no step spans the two."""
+        self._ledger = self._ledger and detached(self._ledger)
+        self._module = self._module and detached(self._module)
+        self._scope, self._scope_of_power = None, False
+
+    def account(self) -> EnergyAccount | None:
+        """Return what is published; None: the device never showed power or an accumulator of its own."""
+        ledger = self._ledger
+        if ledger is None:
+            return None
+        return EnergyAccount(
+            total_joules=ledger.total_joules,
+            by_source_joules=ledger.joules_by_source,
+            hardware_joules=ledger.hardware_joules,
+            integrated_joules=ledger.integrated_joules,
+            qualified=ledger.qualified,
+            divergence_ratio=ledger.divergence_ratio,
+            covered_seconds=ledger.covered_seconds,
+            gap_seconds=ledger.gap_seconds,
+            faults=msgspec.structs.asdict(ledger.faults),
+            start_timestamp=self._start_timestamp,
+        )
+
+    @property
+    def module_joules(self) -> float | None:
+        """Accepted steps of the module's accumulator; None: there is none."""
+        return self._module.hardware_joules if self._module is not None else None
+
+    def _choose_scope(self, sample: Sample) -> None:
+        """Take the scope of power; that of the accumulator only while there was never any power."""
+        scope = self._scope
+        if sample.power_watts is not None and sample.power_scope in _OWN:
+            scope, self._scope_of_power = sample.power_scope, True
+        elif (
+            not self._scope_of_power
+            and sample.energy_counter_joules is not None
+            and sample.energy_counter_scope in _OWN
+        ):
+            scope = sample.energy_counter_scope
+        if scope != self._scope and self._ledger is not None:
+            self._ledger = detached(self._ledger)
+        self._scope = scope
+
+    def _observe_module(self, sample: Sample, at: float) -> None:
+        counter, size = sample.module_energy_counter_joules, None
+        if counter is None and sample.energy_counter_scope == "module":
+            counter, size = sample.energy_counter_joules, sample.energy_counter_range_joules
+        if counter is not None:
+            # The limits of a sample are those of the GPU, so the module's steps are held to the default bound.
+            reading = EnergyReading(
+                at=at, period_seconds=self._period, counter_joules=counter, counter_range_joules=size
+            )
+            self._module = advance(self._module or Ledger.start(), reading)
+
+
+def _limit(sample: Sample) -> float | None:
+    limits = [limit for limit in (sample.power_limit_watts, sample.power_limit_default_watts) if limit is not None]
+    return max(limits, default=None)
