@@ -606,7 +606,7 @@ EXPORTER_METRICS: tuple[MetricSpec[World], ...] = (
     MetricSpec("gpu_exporter_released", "Whether the devices are released on request.", lambda w: float(w.released), X),
     MetricSpec(
         "gpu_exporter_series_dropped",
-        "Series left off the page as duplicates or over a bound, by family.",
+        "Series left off the page as duplicates, over a bound or without a number, by family.",
         lambda w: {family: float(n) for family, n in w.series_dropped.items()},
         X,
         "",
