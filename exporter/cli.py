@@ -1,0 +1,152 @@
+"""Arguments of the command, and what each of its commands starts. Exit codes: 0 done, 1 failed, 2 wrong usage."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from exporter import __version__
+from exporter.config import Config, ConfigError, load_config, override
+from exporter.providers import PROVIDERS
+
+OPTIONS: Mapping[str, str] = {
+    "providers": "--provider",
+    "simulate": "--simulate",
+    "web.listen_addresses": "--web.listen-address",
+    "web.telemetry_path": "--web.telemetry-path",
+    "log.level": "--log.level",
+    "log.format": "--log.format",
+}
+"""The option that sets a key of the configuration."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code. The first argument names it; without a name it is `serve`."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "--version")):
+        given.insert(0, "serve")
+    options = _parser().parse_args(given)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except ConfigError as e:
+        for message in e.messages:
+            print(f"gpu-exporter: {message}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python must not try to flush the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gpu-exporter",
+        description="Prometheus exporter for GPUs whose joules can be trusted.",
+        epilog="Without a command it serves: its options are shown by `gpu-exporter serve --help`.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"gpu-exporter {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    serve = commands.add_parser("serve", help="serve metrics over HTTP (the default)", allow_abbrev=False)
+    serve.set_defaults(command=_serve)
+    _add_options(serve)
+    check = commands.add_parser("check-config", help="tell what is wrong with a configuration file", allow_abbrev=False)
+    check.add_argument("file", metavar="FILE")
+    check.set_defaults(command=_check_config)
+    metrics = commands.add_parser("metrics", help="print the reference of all metrics", allow_abbrev=False)
+    metrics.set_defaults(command=_metrics)
+    return parser
+
+
+def _add_options(serve: argparse.ArgumentParser) -> None:
+    serve.add_argument("--config.file", dest="file", metavar="FILE", help="configuration; options win over it")
+    serve.add_argument(
+        "--provider",
+        dest="providers",
+        action="append",
+        metavar="NAME",
+        help=f"open this one and no others ({', '.join(PROVIDERS)}); may be repeated",
+    )
+    serve.add_argument("--simulate", metavar="SCENARIO.yaml", help="serve simulated GPUs that live this scenario")
+    serve.add_argument(
+        "--web.listen-address",
+        dest="web.listen_addresses",
+        action="append",
+        metavar="HOST:PORT",
+        help="default 127.0.0.1:10042; :PORT is all interfaces; may be repeated",
+    )
+    serve.add_argument("--web.telemetry-path", dest="web.telemetry_path", metavar="PATH", help="default /metrics")
+    serve.add_argument("--log.level", dest="log.level", metavar="LEVEL", help="debug, info (default), warn or error")
+    serve.add_argument("--log.format", dest="log.format", metavar="FORMAT", help="logfmt (default) or json")
+    serve.add_argument("--version", action="version", version=f"gpu-exporter {__version__}")
+
+
+def _serve(options: argparse.Namespace) -> int:
+    config = _config(options.file, vars(options))
+    # Imported here, as in the commands below: each command loads no more than it needs.
+    from exporter import logs  # noqa: PLC0415
+    from exporter.serve import serve  # noqa: PLC0415
+
+    _check_scenario(config)
+    logs.configure(config.log.level, config.log.format)
+    return serve(config)
+
+
+def _check_config(options: argparse.Namespace) -> int:
+    _check_scenario(load_config(options.file))
+    print(f"{options.file}: valid")
+    return 0
+
+
+def _metrics(_: argparse.Namespace) -> int:
+    from exporter.reference import markdown  # noqa: PLC0415
+
+    sys.stdout.write(markdown())
+    sys.stdout.flush()
+    return 0
+
+
+def _check_scenario(config: Config) -> None:
+    """Raise ConfigError with what is wrong in the scenario: it is loaded in another process, which has no terminal."""
+    if config.simulate is None:
+        return
+    from exporter.providers.simulated.scenario import ScenarioError, load_scenario  # noqa: PLC0415
+
+    try:
+        text = Path(config.simulate).read_text(encoding="utf-8", errors="replace")
+        load_scenario(text, name=config.simulate)
+    except ScenarioError as e:
+        raise ConfigError(e.messages) from None
+    except OSError as e:
+        raise ConfigError([f"{config.simulate}: {e.strerror}"]) from None
+
+
+def _config(file: str | None, options: Mapping[str, Any]) -> Config:
+    """Return the file with the options laid over it. Raises ConfigError with what is wrong in both."""
+    config = Config()
+    problems: list[str] = []
+    if file is not None:
+        try:
+            config = load_config(file)
+        except ConfigError as e:
+            problems += e.messages
+    try:
+        config = override(config, _tree(options), OPTIONS)
+    except ConfigError as e:
+        problems += e.messages
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def _tree(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that were given as a tree of the keys of a configuration file."""
+    tree: dict[str, Any] = {}
+    for key in OPTIONS:
+        if options.get(key) is not None:
+            section, _, name = key.rpartition(".")
+            (tree.setdefault(section, {}) if section else tree)[name] = options[key]
+    return tree

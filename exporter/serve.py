@@ -1,0 +1,140 @@
+"""The daemon: readings from the workers, pages to the clients, one event loop for both, and an end within seconds."""
+
+import asyncio
+import logging
+import os
+import platform
+import signal
+import time
+from collections.abc import Mapping
+
+from exporter import __version__
+from exporter.config import Config
+from exporter.exposition import Format, Renderer
+from exporter.fleet import Fleet
+from exporter.metrics import Block
+from exporter.pci import count_gpus
+from exporter.providers import PROVIDERS
+from exporter.supervision.frames import WorkerRequest
+from exporter.supervision.supervisor import Supervisor
+from exporter.web.limits import Limits
+from exporter.web.listen import ListenError
+from exporter.web.routes import PROBES, build
+from exporter.web.server import Server
+from exporter.web.server import serve as listen
+
+logger = logging.getLogger(__name__)
+
+FRESH_SECONDS = 0.05
+"""How long a scrape waits for the drivers."""
+RECOUNT_SECONDS = 60.0
+"""How often PCI is asked for GPUs: cards come and go on hosts that can plug them."""
+CLOSE_SECONDS = 4.0
+"""After this a worker that does not end is left to die with the process."""
+
+
+def providers(config: Config) -> tuple[str, ...]:
+    """Return the names of the providers to open, in order of preference."""
+    if config.providers:
+        return tuple(name for name in PROVIDERS if name in config.providers)
+    if config.simulate is not None:
+        return ("simulated",)
+    return tuple(name for name, entry in PROVIDERS.items() if not entry.by_name_only)
+
+
+def serve(config: Config) -> int:
+    """Serve until SIGTERM or SIGINT. Returns the exit code: 0, or 1 when it could not serve."""
+    return asyncio.run(_serve(config))
+
+
+async def _serve(config: Config) -> int:
+    names = providers(config)
+    _say_what_starts(config, names)
+    expected = _expected(names)
+    fleet = Fleet(
+        [(name, name in config.providers or name == "simulated" or bool(expected[name])) for name in names],
+        config.sampling,
+    )
+    for name, count in expected.items():
+        fleet.expected(name, count)
+    requests = [
+        WorkerRequest(provider=name, scenario=config.simulate if name == "simulated" else None) for name in names
+    ]
+    supervisor = Supervisor(fleet, requests, config.sampling)
+    renderer = Renderer(config.metrics.disable)
+
+    async def page(form: Format, blocks: frozenset[Block] | None, gzip: bool) -> bytes:
+        if blocks is None or Block.ENERGY in blocks:
+            await supervisor.fresh(FRESH_SECONDS)
+        content = renderer.page(fleet.world(time.monotonic()), form, blocks, gzip=gzip)
+        fleet.dropped(renderer.dropped)
+        return content
+
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    asyncio.get_running_loop().add_signal_handler(
+        signal.SIGHUP, logger.warning, "SIGHUP: the configuration is read at the start only; restart to change it"
+    )
+    handler = build(page, lambda: fleet.world(time.monotonic()), time.time, config.web.telemetry_path)
+    try:
+        server = await listen(
+            config.web.listen_addresses,
+            handler,
+            limits=Limits(max_requests=config.web.max_requests),
+            uncounted=PROBES,
+        )
+    except ListenError as e:
+        logger.error("%s", e)  # noqa: TRY400 -- the sentence is all that there is to say
+        return 1
+    for address in server.addresses:
+        logger.info("serving", extra={"url": f"http://{address}{config.web.telemetry_path}"})
+    return await _until(stop, supervisor, server, fleet, names)
+
+
+async def _until(
+    stop: asyncio.Event, supervisor: Supervisor, server: Server, fleet: Fleet, names: tuple[str, ...]
+) -> int:
+    """Run until told to stop, or until a part breaks that nothing works without."""
+    stopped = asyncio.create_task(stop.wait())
+    parts = [asyncio.create_task(supervisor.run()), asyncio.create_task(_recount(fleet, names))]
+    done, _ = await asyncio.wait([stopped, *parts], return_when=asyncio.FIRST_COMPLETED)
+    failed = [part for part in parts if part in done]
+    for part in failed:
+        logger.critical("a part of the exporter ended that must not", exc_info=part.exception())
+    logger.info("stopping")
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await asyncio.gather(server.close(), supervisor.close())
+    except TimeoutError:
+        logger.warning("a worker does not end; it is left behind")
+    for task in (stopped, *parts):
+        task.cancel()
+    await asyncio.wait([stopped, *parts], timeout=0.5)
+    logger.info("stopped")
+    return 1 if failed else 0
+
+
+async def _recount(fleet: Fleet, names: tuple[str, ...]) -> None:
+    while True:
+        await asyncio.sleep(RECOUNT_SECONDS)
+        for name, count in _expected(names).items():
+            fleet.expected(name, count)
+
+
+def _expected(names: tuple[str, ...]) -> Mapping[str, int | None]:
+    vendors = {name: PROVIDERS[name].pci_vendor for name in names}
+    return {name: None if vendor is None else count_gpus(vendor) for name, vendor in vendors.items()}
+
+
+def _say_what_starts(config: Config, names: tuple[str, ...]) -> None:
+    logger.info(
+        "gpu-exporter starts",
+        extra={"version": __version__, "python": platform.python_version(), "providers": ",".join(names)},
+    )
+    if config.simulate is not None and "simulated" not in names:
+        logger.warning("the scenario has no effect: providers are named, and simulated is not one of them")
+    if os.geteuid() == 0:
+        logger.warning(
+            "running as root, which reading metrics does not need; a user in the groups video and render will do"
+        )
