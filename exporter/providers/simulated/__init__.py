@@ -1,0 +1,1 @@
+"""The provider of simulated devices: believable GPUs of several vendors, whose true energy is known."""

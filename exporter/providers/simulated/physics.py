@@ -1,0 +1,176 @@
+"""What a quantity does over time: piecewise-constant tracks, what a sensor shows of them, and heat.
+
+Times are seconds since the machine's epoch; before it nothing happens. tests/native/plan.c evaluates the same with the
+same operations in the same order, so both give the same bits.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+MAX_SEGMENTS = 100_000
+
+
+class Segment(NamedTuple):
+    seconds: float
+    value: float
+
+
+class Window(NamedTuple):
+    """When something is in force: from `start` until `end`, and only `lasting` seconds of each `every`, if that is not 0."""
+
+    start: float = 0.0
+    end: float = math.inf
+    every: float = 0.0
+    lasting: float = 0.0
+
+    def open_at(self, t: float) -> bool:
+        if t < self.start or t >= self.end:
+            return False
+        return self.every <= 0 or math.fmod(t - self.start, self.every) < self.lasting
+
+    def closes(self, t: float) -> float:
+        """Return the end of the opening that `t` lies in."""
+        if self.every <= 0:
+            return self.end
+        return min(self.end, t - math.fmod(t - self.start, self.every) + self.lasting)
+
+
+class Track:
+    """A quantity over time: `prefix` once, then `period` for ever. Constant within each segment."""
+
+    __slots__ = ("_areas", "_period_area", "_prefix_area", "_starts", "_values", "period", "period_seconds", "prefix", "prefix_seconds")  # fmt: skip
+
+    def __init__(self, prefix: Iterable[Segment], period: Iterable[Segment]) -> None:
+        self.prefix = tuple(Segment(*s) for s in prefix)
+        self.period = tuple(Segment(*s) for s in period)
+        if not self.period or any(not s.seconds > 0 for s in (*self.prefix, *self.period)):
+            raise ValueError("a track needs a period, and segments that last")
+        first, second = _sums(self.prefix), _sums(self.period)
+        self._starts, self._areas = (first.starts, second.starts), (first.areas, second.areas)
+        self._values = (tuple(s.value for s in self.prefix), tuple(s.value for s in self.period))
+        self.prefix_seconds, self._prefix_area = first.seconds, first.area
+        self.period_seconds, self._period_area = second.seconds, second.area
+
+    @classmethod
+    def constant(cls, value: float) -> "Track":
+        return cls((), (Segment(1.0, value),))
+
+    def value(self, t: float) -> float:
+        return self._locate(t)[2]
+
+    def integral(self, t: float) -> float:
+        """From 0 to `t`."""
+        laps, area, _ = self._locate(t)
+        return laps * self._period_area + area
+
+    def between(self, a: float, b: float) -> float:
+        """Integral from `a` to `b`: exact for short spans at any age, unlike the difference of two integrals."""
+        laps_a, area_a, _ = self._locate(a)
+        laps_b, area_b, _ = self._locate(b)
+        return (laps_b - laps_a) * self._period_area + (area_b - area_a)
+
+    def mean(self, t: float, window: float, period: float) -> float:
+        """What a sensor shows at `t` that at each multiple of `period` takes the mean over the `window` before it."""
+        end = last_update(t, period)
+        window = min(window, end)
+        return self.between(end - window, end) / window if window > 0 else self.value(end)
+
+    def map(self, function: Callable[[float], float]) -> "Track":
+        def mapped(segments: Iterable[Segment]) -> tuple[Segment, ...]:
+            return merged(Segment(s.seconds, function(s.value)) for s in segments)
+
+        return Track(mapped(self.prefix), mapped(self.period))
+
+    @property
+    def highest(self) -> float:
+        return max(s.value for s in (*self.prefix, *self.period))
+
+    def _locate(self, t: float) -> tuple[float, float, float]:
+        """Return whole periods before `t`, the integral over the rest, and the value."""
+        laps, x, part, before = 0.0, max(t, 0.0), 0, 0.0
+        if x >= self.prefix_seconds:
+            x -= self.prefix_seconds
+            laps = float(math.floor(x / self.period_seconds))
+            x -= laps * self.period_seconds
+            x, part, before = max(x, 0.0), 1, self._prefix_area
+        starts = self._starts[part]
+        index = bisect_right(starts, x) - 1
+        value = self._values[part][index]
+        return laps, before + (self._areas[part][index] + value * (x - starts[index])), value
+
+
+def last_update(t: float, period: float) -> float:
+    """Return the last multiple of `period` that is not after `t`; 0 is continuous."""
+    if t <= 0:
+        return 0.0
+    return math.floor(t / period) * period if period > 0 else t
+
+
+def merged(segments: Iterable[Segment]) -> tuple[Segment, ...]:
+    """Join neighbours of equal value."""
+    result: list[Segment] = []
+    for s in segments:
+        if result and result[-1].value == s.value:
+            result[-1] = Segment(result[-1].seconds + s.seconds, s.value)
+        else:
+            result.append(s)
+    return tuple(result)
+
+
+def heated(power: Track, *, ambient: float, per_watt: float, time_constant: float, step: float = 0.5) -> Track:
+    """Temperature of a body at `ambient` + `per_watt` x power that it approaches with `time_constant`.
+
+    In steps of about a twentieth of the time constant and `step` degrees; starts settled at the first power.
+    """
+
+    def settle(segments: Iterable[Segment], degrees: float, out: list[Segment] | None) -> float:
+        for s in segments:
+            goal = ambient + per_watt * s.value
+            pieces = 1
+            if abs(goal - degrees) > step / 4:
+                # What is left after 12 time constants is below a step: one piece more takes the rest.
+                moving = min(s.seconds, 12 * time_constant)
+                pieces = max(1, min(240, math.ceil(moving / (time_constant / 20))))
+                for _ in range(pieces):
+                    before = degrees
+                    degrees = goal + (degrees - goal) * math.exp(-moving / pieces / time_constant)
+                    if out is not None:
+                        out.append(Segment(moving / pieces, _rounded((before + degrees) / 2, step)))
+                if s.seconds > moving and out is not None:
+                    out.append(Segment(s.seconds - moving, _rounded(goal, step)))
+            elif out is not None:
+                out.append(Segment(s.seconds, _rounded(goal, step)))
+        return degrees
+
+    prefix: list[Segment] = []
+    first = (power.prefix or power.period)[0].value
+    degrees = settle(power.prefix, ambient + per_watt * first, prefix)
+    # The periodic state: a contraction, so its fixed point is near after some periods, and warming up is not shown.
+    for _ in range(min(200, math.ceil(12 * time_constant / power.period_seconds) + 1)):
+        degrees = settle(power.period, degrees, None)
+    period: list[Segment] = []
+    settle(power.period, degrees, period)
+    return Track(merged(prefix), merged(period))
+
+
+class _Sums(NamedTuple):
+    starts: tuple[float, ...]
+    areas: tuple[float, ...]
+    seconds: float
+    area: float
+
+
+def _sums(segments: Sequence[Segment]) -> _Sums:
+    starts, areas, seconds, area = [], [], 0.0, 0.0
+    for s in segments:
+        starts.append(seconds)
+        areas.append(area)
+        seconds += s.seconds
+        area += s.value * s.seconds
+    return _Sums(tuple(starts), tuple(areas), seconds, area)
+
+
+def _rounded(value: float, step: float) -> float:
+    return round(value / step) * step

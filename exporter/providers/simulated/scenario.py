@@ -1,0 +1,208 @@
+"""Is this text a scenario? The strict reading of it: all mistakes at once, each with its key path."""
+
+from collections.abc import Iterator
+
+from exporter import strict_yaml
+from exporter.providers.simulated.catalogue import MODELS, Model
+from exporter.providers.simulated.properties import NUMBERS
+from exporter.providers.simulated.schema import (
+    MAX_DEVICES,
+    MAX_PROCESSES,
+    Counter,
+    DeviceSpec,
+    FaultSpec,
+    Load,
+    Partition,
+    Pattern,
+    Process,
+    Scenario,
+    Texts,
+    Timed,
+)
+from exporter.validation import ValidationError, convert, shown, suggestion
+
+__all__ = ["Scenario", "ScenarioError", "load_scenario"]
+
+INFINITE = float("inf")
+MIN_STEP = 0.001
+MAX_TEXT = 1_000
+
+
+class ScenarioError(Exception):
+    """The scenario cannot be used. `messages`: one line for each mistake, with its key path."""
+
+    def __init__(self, messages: tuple[str, ...]) -> None:
+        self.messages = messages
+        super().__init__("\n".join(messages))
+
+
+def load_scenario(text: str, *, name: str = "scenario") -> Scenario:
+    """Read a scenario from YAML. Raises ScenarioError with every mistake; messages start with `name`."""
+    try:
+        document = strict_yaml.load(text.encode("utf-8", "replace"))
+        scenario = convert(document.value, Scenario, document.problems)
+    except strict_yaml.YamlError as e:
+        raise ScenarioError((f"{name}: {e}",)) from None
+    except ValidationError as e:
+        raise ScenarioError(tuple(f"{name}: {message}" for message in e.messages)) from None
+    problems = tuple(f"{name}: {message}" for message in _problems(scenario))
+    if problems:
+        raise ScenarioError(problems)
+    return scenario
+
+
+def _problems(scenario: Scenario) -> Iterator[str]:
+    """Yield what types and bounds cannot say, with key paths."""
+    for name in ("driver_version", "library_version", "cuda_version"):
+        yield from _text(getattr(scenario, name), name)
+    if scenario.epoch is not None and scenario.epoch_seconds is not None:
+        yield "epoch_seconds: there is an epoch already"
+    devices = sum(spec.count for spec in scenario.devices)
+    if devices > MAX_DEVICES:
+        yield f"devices: at most {MAX_DEVICES} with copies, got {devices}"
+    for index, spec in enumerate(scenario.devices):
+        yield from _device(spec, f"devices[{index}]", devices)
+    for index, fault in enumerate(scenario.faults):
+        yield from _fault(fault, f"faults[{index}]")
+        if fault.kind not in ("hang", "crash", "delay", "error"):
+            yield f"faults[{index}].kind: {fault.kind} is a fault of a device"
+    keys: dict[str, str] = {}
+    for index, spec in enumerate(scenario.devices):
+        for name in ("uuid", "unique_id", "pci_address"):
+            value = getattr(spec.texts, name)
+            if value is not None and spec.count > 1:
+                yield f"devices[{index}].texts.{name}: {spec.count} devices would share it"
+            elif value is not None and name + value in keys:
+                yield f"devices[{index}].texts.{name}: {keys[name + value]} has it already"
+            elif value is not None:
+                keys[name + value] = f"devices[{index}]"
+
+
+def _device(spec: DeviceSpec, path: str, devices: int) -> Iterator[str]:
+    model = MODELS.get(spec.model)
+    if model is None:
+        known = ", ".join(MODELS)
+        got = f", got {shown(spec.model)}{suggestion(spec.model, MODELS)}" if spec.model else ""
+        yield f"{path}.model: expected one of {known}{got}"
+        return
+    for name in Texts.__struct_fields__:
+        yield from _text(getattr(spec.texts, name), f"{path}.texts.{name}")
+    for index, name in enumerate(spec.absent):
+        if name not in NUMBERS and name not in Texts.__struct_fields__:
+            yield f"{path}.absent[{index}]: no property is called {shown(name)}{suggestion(name, NUMBERS)}"
+        elif name in ("power_watts", "uuid", "unique_id", "pci_address"):
+            yield f"{path}.absent[{index}]: {name} is needed"
+    yield from _load(spec.load, f"{path}.load")
+    yield from _counter(spec.accumulator, model, f"{path}.accumulator", devices)
+    for index, partition in enumerate(spec.partitions):
+        yield from _partition(partition, model, f"{path}.partitions[{index}]")
+    yield from _processes(spec, path)
+    for index, fault in enumerate(spec.faults):
+        yield from _fault(fault, f"{path}.faults[{index}]")
+
+
+def _load(load: Load, path: str) -> Iterator[str]:
+    yield from _pattern(load, load.pattern, path)
+    if (load.pattern == "phases") != bool(load.phases):
+        yield f"{path}.phases: {'needed' if not load.phases else 'used'} by the pattern phases{'' if not load.phases else ' only'}"
+    for index, phase in enumerate(load.phases):
+        where = f"{path}.phases[{index}]"
+        yield from _pattern(phase, phase.pattern, where)
+        if phase.seconds is None and index < len(load.phases) - 1:
+            yield f"{where}.seconds: needed, since another phase follows"
+
+
+def _pattern(load: Pattern, pattern: str, path: str) -> Iterator[str]:
+    if load.watts is None and load.low_watts is not None:
+        yield f"{path}.low_watts: needs watts as well"
+    if (pattern == "trace") != bool(load.points):
+        yield f"{path}.points: {'needed by' if pattern == 'trace' else 'used only by'} the pattern trace"
+    times = [point[0] for point in load.points]
+    if any(b - a < MIN_STEP for a, b in zip(times, times[1:], strict=False)) or (times and times[0] != 0):
+        yield f"{path}.points: times start at 0 and rise by at least {MIN_STEP} s"
+    elif times and load.period_seconds is not None and load.period_seconds - times[-1] < MIN_STEP:
+        yield f"{path}.period_seconds: ends before the last point"
+    for index, point in enumerate(load.points):
+        if not 0 <= point[1] <= (1 if load.unit == "load" else 100_000):
+            yield f"{path}.points[{index}]: {point[1]:g} is no {load.unit}"
+
+
+def _counter(counter: Counter, model: Model, path: str, devices: int) -> Iterator[str]:
+    if counter.scope == "module" and model.module is None:
+        yield f"{path}.scope: the model has no module power"
+    for index, event in enumerate(counter.events):
+        where = f"{path}.events[{index}]"
+        yield from _timed(event, where)
+        if event.kind in ("reset", "frozen", "pausing", "scaled") and event.every_seconds is not None:
+            yield f"{where}.every_seconds: {event.kind} cannot be repeated; give more events"
+        if event.kind in ("frozen", "pausing", "scaled") and event.to_seconds is None and event.kind == "pausing":
+            yield f"{where}.to_seconds: needed, since the accumulator catches up then"
+        if (event.kind == "swap") != (event.device is not None):
+            yield f"{where}.device: {'needed by' if event.kind == 'swap' else 'used only by'} swap"
+        elif event.device is not None and event.device >= devices:
+            yield f"{where}.device: there are {devices} devices"
+    spans = sorted(
+        (e.from_seconds, e.to_seconds or INFINITE) for e in counter.events if e.kind in ("frozen", "pausing", "scaled")
+    )
+    if any(b[0] < a[1] for a, b in zip(spans, spans[1:], strict=False)):
+        yield f"{path}.events: frozen, pausing and scaled must not overlap"
+
+
+def _partition(partition: Partition, model: Model, path: str) -> Iterator[str]:
+    yield from _timed(partition, path)
+    yield from _text(partition.uuid, f"{path}.uuid")
+    if model.vendor == "nvidia" and partition.profile not in model.profiles:
+        known = ", ".join(model.profiles) or "none, since the model has no MIG"
+        yield f"{path}.profile: expected one of {known}"
+
+
+def _processes(spec: DeviceSpec, path: str) -> Iterator[str]:
+    if sum(p.count for p in spec.processes) > MAX_PROCESSES:
+        yield f"{path}.processes: more than {MAX_PROCESSES}"
+    if len({p.every_seconds for p in spec.processes if p.every_seconds is not None}) > 1:
+        yield f"{path}.processes: those that return must have the same every_seconds"
+    for index, process in enumerate(spec.processes):
+        where = f"{path}.processes[{index}]"
+        yield from _timed(process, where)
+        yield from _text(process.name, f"{where}.name")
+        if process.every_seconds is not None and process.to_seconds is not None:
+            yield f"{where}.to_seconds: not with every_seconds"
+        if process.partition is not None and process.partition >= len(spec.partitions):
+            yield f"{where}.partition: there are {len(spec.partitions)} partitions"
+
+
+def _fault(fault: FaultSpec, path: str) -> Iterator[str]:
+    yield from _timed(fault, path)
+    if (
+        not fault.call
+        or not all(c.isalnum() or c == "_" for c in fault.call.removesuffix("*"))
+        or not fault.call.isascii()
+    ):
+        if fault.call != "*":
+            yield f"{path}.call: expected the name of a vendor call, got {shown(fault.call)}"
+    if fault.kind == "error" and fault.status is None:
+        yield f"{path}.status: needed by the fault error"
+    if fault.kind == "delay" and not fault.seconds:
+        yield f"{path}.seconds: needed by the fault delay"
+    for index, name in enumerate(fault.readings):
+        if name not in NUMBERS:
+            yield f"{path}.readings[{index}]: no reading is called {shown(name)}{suggestion(name, NUMBERS)}"
+
+
+def _timed(timed: Timed, path: str) -> Iterator[str]:
+    if timed.to_seconds is not None and timed.to_seconds <= timed.from_seconds:
+        yield f"{path}.to_seconds: not after from_seconds"
+    if (timed.every_seconds is None) != (timed.lasting_seconds is None):
+        missing = "every_seconds" if timed.every_seconds is None else "lasting_seconds"
+        yield f"{path}.{missing}: needed, since the other of every_seconds and lasting_seconds is given"
+    elif (
+        timed.every_seconds is not None
+        and timed.lasting_seconds is not None
+        and timed.lasting_seconds >= timed.every_seconds
+    ):
+        yield f"{path}.lasting_seconds: not less than every_seconds"
+
+
+def _text(text: str | None, path: str) -> Iterator[str]:
+    if text is not None and ("\0" in text or len(text) > MAX_TEXT):
+        yield f"{path}: expected up to {MAX_TEXT} characters without NUL"

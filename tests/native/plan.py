@@ -1,0 +1,186 @@
+"""Writes a simulated machine as a plan, builds the stand-ins, and says how a process is made to load them.
+
+A plan is the text that tests/native/plan.c reads; tests/native/PLAN.md lists what is in it.
+"""
+
+import hashlib
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from exporter.providers.simulated.device import Accumulator, Fault, Mean, SimulatedDevice
+from exporter.providers.simulated.machine import Machine
+from exporter.providers.simulated.physics import Segment, Track, Window
+
+NATIVE = Path(__file__).parent
+LIBRARIES = {"nvidia": "libnvidia-ml.so.1", "amd": "libamd_smi.so", "plan": "libplan.so"}
+"""File name by stand-in; `plan` is the evaluator alone."""
+
+_FLAGS = ("-std=c11", "-O2", "-g", "-fPIC", "-shared", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror")
+
+
+def write_plan(path: Path, machine: Machine) -> None:
+    """Put the machine's plan in place of `path` at one stroke: a stand-in that runs sees it at its next call."""
+    # Undecodable bytes of a text (surrogates) come out as the bytes that they stand for.
+    data = "".join(f"{line}\n" for line in _lines(machine)).encode("utf-8", "surrogateescape")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    Path(name).replace(path)
+
+
+def build(name: str) -> Path:
+    """Compile the stand-in `nvidia` or `amd` (or `plan`), unless its sources are already built, and return the library.
+
+    Sources are plan.c and the C files of tests/native/NAME or tests/native/NAME*.c. The library has the name that the
+    loader looks for and lies in a directory of its own.
+    """
+    sources = [NATIVE / "plan.c", *sorted(NATIVE.glob(f"{name}*.c")), *sorted((NATIVE / name).glob("*.c"))]
+    sources = list(dict.fromkeys(sources))
+    headers = [*sorted(NATIVE.glob("*.h")), *sorted((NATIVE / name).glob("*.h"))]
+    compiler = _compiler()
+    return compile_library(LIBRARIES[name], sources, headers, compiler)
+
+
+def compile_library(
+    file_name: str,
+    sources: list[Path],
+    headers: list[Path],
+    compiler: list[str] | None = None,
+    flags: tuple[str, ...] = (),
+) -> Path:
+    """Compile C sources to a shared library in a directory keyed by a hash of all that goes into it."""
+    compiler = compiler or _compiler()
+    digest = hashlib.sha256(repr((compiler, _FLAGS, flags, file_name)).encode())
+    for source in (*sources, *headers):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    library = _build_directory() / digest.hexdigest()[:20] / file_name
+    if library.exists():
+        return library
+    library.parent.mkdir(parents=True, exist_ok=True)
+    includes = [f"-I{d}" for d in dict.fromkeys([NATIVE, *(h.parent for h in headers)])]
+    fresh = library.with_name(f".{file_name}.{os.getpid()}")
+    command = [
+        *compiler,
+        *_FLAGS,
+        *flags,
+        *includes,
+        f"-Wl,-soname,{file_name}",
+        "-o",
+        str(fresh),
+        *map(str, sources),
+        "-lm",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode:
+        raise RuntimeError(f"cannot build {file_name}:\n{' '.join(command)}\n{done.stderr}")
+    fresh.replace(library)
+    return library
+
+
+def standin_environment(plan: Path, *names: str) -> dict[str, str]:
+    """Return the variables with which a process loads the stand-ins and reads `plan`.
+
+    `amd` is found through ROCM_PATH and ROCM_HOME as well: wrappers up to 6.3 ask no dynamic linker.
+    """
+    directories = [build(name).parent for name in names]
+    variables = {"GPU_EXPORTER_PLAN": str(plan), "LD_LIBRARY_PATH": ":".join(map(str, directories))}
+    for name, directory in zip(names, directories, strict=True):
+        if name == "amd":
+            root = directory / "rocm"
+            (root / "lib").mkdir(parents=True, exist_ok=True)
+            link = root / "lib" / LIBRARIES["amd"]
+            if not link.is_symlink():
+                link.symlink_to(directory / LIBRARIES["amd"])
+            variables |= {"ROCM_PATH": str(root), "ROCM_HOME": str(root)}
+    return variables
+
+
+def _compiler() -> list[str]:
+    cc = os.environ.get("CC")
+    if cc:
+        return cc.split()
+    if shutil.which("cc"):
+        return ["cc"]
+    if find_spec("ziglang"):
+        return [sys.executable, "-m", "ziglang", "cc"]
+    raise RuntimeError("the stand-ins need a C compiler: install cc, or ziglang with `pip install gpu-exporter[test]`")
+
+
+def _build_directory() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "gpu-exporter" / "native"
+
+
+def _lines(machine: Machine) -> Iterator[str]:
+    yield "plan 1"
+    yield f"epoch {_number(machine.epoch)}"
+    yield "machine"
+    yield from _set(machine.texts, machine.numbers)
+    yield from map(_fault, machine.faults)
+    for device in machine.devices:
+        yield from _device(device)
+
+
+def _device(d: SimulatedDevice) -> Iterator[str]:
+    yield f"device {d.vendor}"
+    yield from _set(d.texts, d.numbers)
+    for name, track in d.tracks.items():
+        yield f"t {name} {_track(track)}"
+    for name, reading in d.readings.items():
+        if isinstance(reading, Mean):
+            yield f"m {name} {reading.track} {_number(reading.window)} {_number(reading.period)}"
+        else:
+            yield f"i {name} {reading.track} {_number(reading.start)}"
+    for o in d.overrides:
+        yield f"o {o.name} {_window(o.window)} {_number(o.value)}"
+    yield f"e {_number(d.energy_offset)}"
+    for slot, accumulator in d.accumulators.items():
+        yield from _accumulator(("gpu", "module").index(slot), accumulator)
+    yield from map(_fault, d.faults)
+    for row in d.rows:
+        yield f"row {row.kind} {_window(row.window)}"
+        yield from _set(row.texts, row.numbers)
+
+
+def _accumulator(slot: int, a: Accumulator) -> Iterator[str]:
+    stretches = " ".join(
+        f"{_number(s.start)} {_number(s.base)} {_number(s.energy)} {_number(s.factor)}" for s in a.stretches
+    )
+    yield f"a {slot} {a.track} {_number(a.period)} {_number(a.resolution)} {len(a.stretches)} {stretches}"
+    for r in a.replacements:
+        yield f"v {slot} {_window(r.window)} {_number(r.value)} {r.device}"
+
+
+def _set(texts: Mapping[str, str], numbers: Mapping[str, float]) -> Iterator[str]:
+    for name, text in texts.items():
+        escaped = text.replace("\\", "\\\\").replace("\n", "\\n")
+        yield f"x {name} {escaped}"
+    for name, value in numbers.items():
+        yield f"n {name} {_number(value)}"
+
+
+def _track(track: Track) -> str:
+    def pairs(segments: tuple[Segment, ...]) -> Iterator[str]:
+        return (f" {_number(s.seconds)} {_number(s.value)}" for s in segments)
+
+    return f"{len(track.prefix)} {len(track.period)}" + "".join((*pairs(track.prefix), *pairs(track.period)))
+
+
+def _fault(f: Fault) -> str:
+    return f"f {f.kind} {f.call} {_window(f.window)} {f.status} {_number(f.seconds)}"
+
+
+def _window(w: Window) -> str:
+    return f"{_number(w.start)} {_number(w.end)} {_number(w.every)} {_number(w.lasting)}"
+
+
+def _number(value: float) -> str:
+    """Write a float so that strtod gives the same bits."""
+    return repr(float(value)) if math.isfinite(value) else str(float(value))
