@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 
 from exporter import __version__
+from exporter.announce import Announcer
 from exporter.config import Config
 from exporter.exposition import Format, Renderer
 from exporter.fleet import Fleet
@@ -27,8 +28,10 @@ logger = logging.getLogger(__name__)
 
 FRESH_SECONDS = 0.05
 """How long a scrape waits for the drivers."""
-RECOUNT_SECONDS = 60.0
-"""How often PCI is asked for GPUs: cards come and go on hosts that can plug them."""
+LOOK_SECONDS = 1.0
+"""How often the log is told what has changed."""
+LOOKS_PER_COUNT = 60
+"""After how many of those PCI is asked again for GPUs: cards come and go on hosts that can plug them."""
 CLOSE_SECONDS = 4.0
 """After this a worker that does not end is left to die with the process."""
 
@@ -97,7 +100,7 @@ async def _until(
 ) -> int:
     """Run until told to stop, or until a part breaks that nothing works without."""
     stopped = asyncio.create_task(stop.wait())
-    parts = [asyncio.create_task(supervisor.run()), asyncio.create_task(_recount(fleet, names))]
+    parts = [asyncio.create_task(supervisor.run()), asyncio.create_task(_keep_looking(fleet, names))]
     done, _ = await asyncio.wait([stopped, *parts], return_when=asyncio.FIRST_COMPLETED)
     failed = [part for part in parts if part in done]
     for part in failed:
@@ -115,9 +118,14 @@ async def _until(
     return 1 if failed else 0
 
 
-async def _recount(fleet: Fleet, names: tuple[str, ...]) -> None:
+async def _keep_looking(fleet: Fleet, names: tuple[str, ...]) -> None:
+    """Tell the log what comes and goes, and the fleet what PCI shows."""
+    announcer = Announcer()
     while True:
-        await asyncio.sleep(RECOUNT_SECONDS)
+        for _ in range(LOOKS_PER_COUNT):
+            for level, message, fields in announcer.lines(fleet.world(time.monotonic())):
+                logger.log(level, message, extra=fields)
+            await asyncio.sleep(LOOK_SECONDS)
         for name, count in _expected(names).items():
             fleet.expected(name, count)
 

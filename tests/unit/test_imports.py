@@ -17,7 +17,7 @@ LAYERS = (
     {"model", "energy", "validation", "logs", "pci"},
     {"metrics", "providers", "attribution", "strict_yaml"},
     {"config"},
-    {"exposition", "fleet", "journal", "supervision", "web", "reference"},
+    {"announce", "exposition", "fleet", "journal", "supervision", "web", "reference"},
     {"serve", "measure", "doctor", "cli", "__main__"},
 )
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
