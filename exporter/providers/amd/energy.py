@@ -1,0 +1,94 @@
+"""What the power sensor and the energy accumulator of a package say."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from exporter.providers.amd.calls import Calls
+from exporter.providers.amd.packages import Package
+from exporter.providers.sanitise import JOULES, WATTS, Range, Readings
+
+_TICKS_PER_JOULE = 65536  # a tick is 2^-16 J; amd-smi multiplies by 15.3 uJ and shows 0.27 % more
+_MICROWATTS_FROM = 100_000  # limits are watts up to ROCm 6.1.1, microwatts from 6.1.2
+_LIMITS = Range(0.0, WATTS.high * 1e6)
+_NANOSECONDS = Range(1.0, 1e18)
+
+# MI200 and Radeon fill the average and leave the other at "no value"; MI300 and later the reverse. `socket_power` (7.0)
+# repeats whichever is valid. AMD states no averaging window of either.
+_SOURCES: tuple[tuple[str, Literal["instant", "average"] | None], ...] = (
+    ("current_socket_power", "instant"),
+    ("average_socket_power", "average"),
+    ("socket_power", None),
+)
+
+
+class _Power(NamedTuple):
+    watts: float | None = None
+    kind: Literal["instant", "average"] | None = None
+
+
+def read_energy(calls: Calls, package: Package, default_limit: float | None, readings: Readings) -> dict[str, Any]:
+    """Read power, limits and accumulator of the package, as fields of Sample."""
+    power, limit = _read_power(calls, package, readings)
+    counter, counter_at = _read_counter(calls, package, readings)
+    if package.group and not power.watts:
+        # The second die of an MI250 has no sensor: it answers 0 or "N/A", and its accumulator stands still.
+        power, counter, counter_at = _Power(), None, None
+    return {
+        "power_watts": power.watts,
+        "power_kind": power.kind,
+        "power_scope": package.scope,
+        "power_limit_watts": limit,
+        "power_limit_default_watts": default_limit,
+        "energy_counter_joules": counter,
+        "energy_counter_scope": package.scope,
+        "energy_counter_at": counter_at,
+    }
+
+
+def read_default_limit(calls: Calls, package: Package, readings: Readings) -> float | None:
+    """Return the limit in watts that the board starts with."""
+    caps = calls.reading(readings, "power_limit", "amdsmi_get_power_cap_info", package.handle)
+    return limit_watts(readings, caps.get("default_power_cap")) if isinstance(caps, dict) else None
+
+
+def limit_watts(readings: Readings, raw: object) -> float | None:
+    """Return a power limit in watts, whichever unit this ROCm release gives it in; 0 is a member left unread."""
+    value = readings.number("power_limit", raw, _LIMITS)
+    if not value:
+        return None
+    return readings.number("power_limit", value * 1e-6 if value > _MICROWATTS_FROM else value, WATTS)
+
+
+def _read_power(calls: Calls, package: Package, readings: Readings) -> tuple[_Power, float | None]:
+    info, broken = calls.ask("amdsmi_get_power_info", package.handle)
+    known = info if isinstance(info, dict) else {}
+    power = _choose(known, readings)
+    if power.watts is None:
+        # Up to ROCm 6.3 the status of this call is that of the limit: it fails on a card that has power but no limit,
+        # and succeeds without a value where the metrics could not be read.
+        metrics, metrics_broken = calls.ask("amdsmi_get_gpu_metrics_info", package.handle)
+        power = _choose(metrics, readings) if isinstance(metrics, dict) else power
+        if power.watts is None and (broken or metrics_broken):
+            readings.fail("power")
+    limit = limit_watts(readings, known.get("power_limit"))
+    if limit is None:
+        caps = calls.reading(readings, "power_limit", "amdsmi_get_power_cap_info", package.handle)
+        limit = limit_watts(readings, caps.get("power_cap")) if isinstance(caps, dict) else None
+    return power, limit
+
+
+def _choose(info: Mapping[str, Any], readings: Readings) -> _Power:
+    """Take the first source with a value; one that says 0 yields to one that says more."""
+    found = [_Power(readings.number("power", info.get(key), WATTS), kind) for key, kind in _SOURCES]
+    found = [power for power in found if power.watts is not None]
+    return next((power for power in found if power.watts), found[0] if found else _Power())
+
+
+def _read_counter(calls: Calls, package: Package, readings: Readings) -> tuple[float | None, float | None]:
+    raw = calls.reading(readings, "energy_counter", "amdsmi_get_energy_count", package.handle)
+    if not isinstance(raw, dict):
+        return None, None
+    ticks = raw.get("energy_accumulator", raw.get("power"))  # `power` up to ROCm 6.3
+    joules = readings.number("energy_counter", ticks, JOULES, 1 / _TICKS_PER_JOULE, bits=64)
+    at = readings.number("energy_counter_at", raw.get("timestamp") or None, _NANOSECONDS, 1.0, bits=64)
+    return joules, None if joules is None or at is None else at * 1e-9

@@ -1,0 +1,186 @@
+"""Which amdsmi package can be used on this host, with a library that it understands.
+
+The package must be of the same ROCm release as libamd_smi.so, so the copy that the installed ROCm brings is preferred
+to one from PyPI.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Mapping, MutableMapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from exporter.providers.amd.calls import driver_is_missing, in_words
+from exporter.providers.amd.versions import Version, library_version, match, package_version, spoken, version_of_file
+from exporter.providers.protocol import ProviderError
+
+_SHARE = Path("share/amd_smi")
+_ROCM_VARIABLES = ("ROCM_PATH", "ROCM_HOME")
+_IMPORT_PATH = None
+
+
+class Library(NamedTuple):
+    """An initialised AMD SMI: `close` must be called once for it."""
+
+    module: Any
+    version: Version
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception), _quiet():
+            self.module.amdsmi_shut_down()
+
+
+def open_library(root: Path, environment: MutableMapping[str, str]) -> Library:
+    """Import and initialise the first amdsmi package that fits its library.
+
+    Looks under `root`/opt and in ROCM_PATH before the import path. Sets variables of `environment` that the vendor's
+    library reads. Raises ProviderError with the reasons of all packages found.
+    """
+    # Up to 6.3 every process on the host shares one lock per GPU: one that hangs while holding it would hang us too.
+    environment.setdefault("RSMI_MUTEX_THREAD_ONLY", "1")
+    reasons: dict[str, None] = {}
+    for folder in candidates(root, environment):
+        try:
+            return _open(folder, root, environment)
+        except _UnusableError as error:
+            reasons[str(error)] = None
+    raise ProviderError("; ".join(reasons))
+
+
+def candidates(root: Path, environment: Mapping[str, str]) -> Iterator[Path | None]:
+    """Folders that hold an amdsmi package, best first; None at the end is the import path."""
+    trees = [Path(environment[name]) for name in _ROCM_VARIABLES if environment.get(name)]
+    opt = root / "opt"
+    trees += [opt / "rocm", *_newest_first((opt / "rocm").glob("core-*")), *_newest_first(opt.glob("rocm-*"))]
+    trees += _sdk_wheel()
+    seen = set()
+    for tree in trees:
+        folder = tree / _SHARE
+        if (folder / "amdsmi").is_dir() and folder.resolve() not in seen:
+            seen.add(folder.resolve())
+            yield folder
+    yield _IMPORT_PATH
+
+
+class _UnusableError(Exception):
+    """A package cannot be used; the text is why."""
+
+
+def _open(folder: Path | None, root: Path, environment: MutableMapping[str, str]) -> Library:
+    # The wrapper looks for its library below ROCM_HOME, ROCM_PATH, or a fixed place; up to 6.1 it fails without the
+    # variable. A package inside a ROCm tree must get the library of that tree.
+    tree = folder.parent.parent if folder else Path(environment.get("ROCM_PATH") or root / "opt/rocm")
+    with _quiet(), _variables(environment, tree if folder or "ROCM_PATH" not in environment else None):
+        module = _import(folder)
+        package = package_version(module)
+        try:
+            module.amdsmi_init(module.AmdSmiInitFlags.INIT_AMD_GPUS)
+        except Exception as error:
+            _forget()
+            if driver_is_missing(error):
+                raise ProviderError("AMD SMI: the amdgpu driver is not loaded") from error
+            raise _UnusableError(f"AMD SMI did not start: {in_words(error)}") from error
+        version = _version(module)
+    library = Library(module, version)
+    if not match(package, version):
+        library.close()
+        _forget()
+        raise _UnusableError(
+            f"the amdsmi package {package} does not fit libamd_smi.so {spoken(version)}: "
+            "it would misread it; install the package of the same ROCm release"
+        )
+    return library
+
+
+def _import(folder: Path | None) -> ModuleType:
+    _forget()
+    place = [str(folder)] if folder else []
+    sys.path[:0] = place
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module("amdsmi")
+    except ModuleNotFoundError as error:
+        reason = "the Python package amdsmi is not installed" if error.name == "amdsmi" else in_words(error)
+        raise _UnusableError(reason) from error
+    except KeyError as error:  # what the wrapper does when it finds no library
+        raise _UnusableError("amdsmi does not find libamd_smi.so: is ROCm installed?") from error
+    except AttributeError as error:
+        raise _UnusableError(
+            f"amdsmi does not fit libamd_smi.so: {in_words(error)}; install the package of the same ROCm release"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise _UnusableError(f"amdsmi cannot be loaded: {in_words(error)}") from error
+    finally:
+        for entry in place:
+            sys.path.remove(entry)
+
+
+def _version(module: Any) -> Version:
+    version: Version = ()
+    # Of an unknown layout nothing is certain but the name of the file.
+    with contextlib.suppress(Exception):
+        version = library_version(module.amdsmi_get_lib_version())
+    if not version:
+        with contextlib.suppress(OSError):
+            version = version_of_file(Path("/proc/self/maps").read_text())
+    return version
+
+
+def _forget() -> None:
+    for name in [name for name in sys.modules if name == "amdsmi" or name.startswith("amdsmi.")]:
+        del sys.modules[name]
+
+
+def _newest_first(paths: Iterator[Path]) -> list[Path]:
+    def release(path: Path) -> list[int]:
+        return [int(part) for part in path.name.replace("-", ".").split(".") if part.isdigit()]
+
+    return sorted(paths, key=release, reverse=True)
+
+
+def _sdk_wheel() -> list[Path]:
+    """ROCm's own wheels keep the package in a folder that is not importable by name."""
+    with contextlib.suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec("_rocm_sdk_core")
+        return [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
+    return []
+
+
+@contextlib.contextmanager
+def _variables(environment: MutableMapping[str, str], tree: Path | None) -> Iterator[None]:
+    before = {name: environment.get(name) for name in _ROCM_VARIABLES}
+    if tree is not None:
+        environment.update(dict.fromkeys(_ROCM_VARIABLES, str(tree)))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                environment.pop(name, None)
+            else:
+                environment[name] = value
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what the wrapper prints and the C library writes away from our descriptors 1 and 2."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [(number, os.dup(number)) for number in (1, 2)]
+    null = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for number, _ in kept:
+            os.dup2(null, number)
+        yield
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        for number, copy in kept:
+            os.dup2(copy, number)
+            os.close(copy)
+        os.close(null)

@@ -1,0 +1,145 @@
+"""How AMD GPUs are enumerated and read through AMD SMI."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from exporter.model import Device, Group, Groups, Sample
+from exporter.providers.amd.calls import Absent, Broken, Calls, HandleGone
+from exporter.providers.amd.energy import read_default_limit, read_energy
+from exporter.providers.amd.library import Library
+from exporter.providers.amd.packages import Package, describe, find_packages, partition_mode
+from exporter.providers.amd.processes import read_processes
+from exporter.providers.amd.readings import Residency, read_load, read_state
+from exporter.providers.protocol import OpenContext
+from exporter.providers.sanitise import Readings
+
+_ORDER = (Group.ENERGY, Group.LOAD, Group.STATE, Group.PROCESSES)
+_OFF_THE_BUS = b"\xff" * 4
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """What is asked once about a package: at each enumeration the limit, the mode as long as it has as many partitions."""
+
+    parts: int
+    mode: str | None
+    default_limit: float | None
+
+
+class AmdProvider:
+    """Reads AMD GPUs. `own`: pids of the exporter; `clock`: CLOCK_MONOTONIC seconds."""
+
+    def __init__(self, library: Library, context: OpenContext, own: frozenset[int], clock: Callable[[], float]) -> None:
+        self._library = library
+        self._calls = Calls(library.module, context.between_calls)
+        self._root = context.root
+        self._own = own
+        self._clock = clock
+        self._packages: dict[str, Package] = {}
+        self._known: dict[str, _Known] = {}
+        self._residency: dict[str, Residency] = {}
+
+    def devices(self) -> tuple[Device, ...]:
+        packages = self._enumerate()
+        self._residency = {key: value for key, value in self._residency.items() if key in packages}
+        devices = []
+        for package in packages.values():
+            # A handle that died since the enumeration costs its device until the next one.
+            with contextlib.suppress(HandleGone):
+                devices.append(describe(self._calls, package, self._root, self._about(package, anew=True).mode))
+        return tuple(devices)
+
+    def read(self, device: Device, groups: Groups) -> Sample:
+        package = self._packages.get(device.key) or self._enumerate().get(device.key)
+        if package is None:
+            return Sample(device=device, lost=True)
+        if self._asleep(package):
+            return Sample(device=device, asleep=True)
+        try:
+            return self._read(device, package, groups)
+        except HandleGone:
+            package = self._enumerate().get(device.key)
+        if package is not None:
+            with contextlib.suppress(HandleGone):
+                return self._read(device, package, groups)
+        return Sample(device=device, lost=True)
+
+    def close(self) -> None:
+        self._packages = {}
+        self._library.close()
+
+    def _read(self, device: Device, package: Package, groups: Groups) -> Sample:
+        readings = Readings()
+        fields: dict[str, Any] = {}
+        taken_at, took = {}, {}
+        for group in _ORDER:
+            if group in groups:
+                begun = self._clock()
+                fields |= self._read_group(group, device, package, readings)
+                ended = self._clock()
+                taken_at[group], took[group] = (begun + ended) / 2, ended - begun
+        if readings.failed and self._lost(package):
+            return Sample(device=device, lost=True)
+        return Sample(
+            device=device,
+            taken_at=taken_at,
+            read_seconds=took,
+            failed=readings.failed,
+            rejected=readings.rejected,
+            **fields,
+        )
+
+    def _read_group(self, group: Group, device: Device, package: Package, readings: Readings) -> dict[str, Any]:
+        if group is Group.ENERGY:
+            return read_energy(self._calls, package, self._about(package).default_limit, readings)
+        if group is Group.LOAD:
+            return read_load(self._calls, package, readings)
+        if group is Group.STATE:
+            profile = device.partition_mode.split("/")[0] if device.partition_mode else None
+            before = self._residency.get(package.key, {})
+            fields, self._residency[package.key] = read_state(self._calls, package, profile, before, readings)
+            return fields
+        unified = device.memory_kind == "unified"
+        found = read_processes(self._calls, package, self._root, self._own, readings, unified=unified)
+        return {"processes": found.samples, "process_counts": found.counts}
+
+    def _enumerate(self) -> dict[str, Package]:
+        self._packages = {package.key: package for package in find_packages(self._calls)}
+        return self._packages
+
+    def _about(self, package: Package, *, anew: bool = False) -> _Known:
+        known = self._known.get(package.key)
+        if known is not None and known.parts == len(package.parts) and not anew:
+            return known
+        mode = known.mode if known and known.parts == len(package.parts) else partition_mode(self._calls, package)
+        limit = read_default_limit(self._calls, package, Readings())
+        self._known[package.key] = _Known(len(package.parts), mode, limit)
+        return self._known[package.key]
+
+    def _asleep(self, package: Package) -> bool:
+        """Runtime power management has it suspended: a read through AMD SMI would wake it."""
+        try:
+            return self._pci(package, "power/runtime_status").strip() == b"suspended"
+        except OSError:
+            return False
+
+    def _lost(self, package: Package) -> bool:
+        """Something broke: is it that the card left the bus? AMD SMI itself answers any error then."""
+        try:
+            self._calls("amdsmi_get_gpu_device_bdf", package.handle)
+        except (Broken, HandleGone):  # AMD SMI knows the address of a living device without asking the driver
+            return True
+        except Absent:
+            pass
+        try:
+            return self._pci(package, "config") == _OFF_THE_BUS
+        except FileNotFoundError:
+            return package.pci_address is not None and (self._root / "sys/bus/pci/devices").is_dir()
+        except OSError:
+            return False
+
+    def _pci(self, package: Package, file: str) -> bytes:
+        with (self._root / "sys/bus/pci/devices" / (package.pci_address or "none") / file).open("rb") as opened:
+            return opened.read(4 if file == "config" else 64)
