@@ -1,0 +1,106 @@
+"""Listen addresses as people write them -> sockets that listen."""
+
+import asyncio
+import errno
+import re
+import socket
+
+BACKLOG = 128
+MAX_PORT = 65535
+
+_ADDRESS = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^:\[\]/\s]*)):(?P<port>[0-9]{1,5})", re.ASCII)
+
+_REASONS = {
+    errno.EADDRINUSE: "another process listens there",
+    errno.EACCES: "no permission; ports below 1024 need root or CAP_NET_BIND_SERVICE",
+    errno.EPERM: "no permission",
+    errno.EADDRNOTAVAIL: "this host does not have the address",
+    errno.EAFNOSUPPORT: "this host does not speak that kind of address",
+}
+
+
+class ListenError(Exception):
+    """An address cannot be listened on. The message is for people and names the address."""
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of `host:port`, `[IPv6]:port` or `:port`; the host is empty for all interfaces.
+
+    Raises ListenError.
+    """
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"]) > MAX_PORT:
+        raise ListenError(
+            f"cannot listen on {text!r}: expected host:port, [IPv6]:port or :port with a port up to 65535"
+        )
+    return match["ipv6"] or match["host"] or "", int(match["port"])
+
+
+def written(host: str, port: int) -> str:
+    """Return the address as it would be given; an IPv6 host gets its brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def open_sockets(addresses: tuple[str, ...]) -> list[socket.socket]:
+    """One listening socket for each address, or none at all. Raises ListenError."""
+    sockets: list[socket.socket] = []
+    try:
+        for address in addresses:
+            sockets.append(await _open(address))  # noqa: PERF401 - those opened before one that fails must be closed
+    except BaseException:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets
+
+
+async def _open(address: str) -> socket.socket:
+    host, port = parse_address(address)
+    if not host:
+        return _all_interfaces(address, port)
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (OSError, UnicodeError) as error:
+        raise ListenError(f"cannot listen on {address}: the host name is not known ({error})") from error
+    # A name such as localhost often has addresses of both kinds: IPv4 is what a scrape configuration means by it.
+    family, _, _, _, where = min(found, key=lambda each: each[0] is not socket.AF_INET)
+    try:
+        return _listening(family, where, both=False)
+    except OSError as error:
+        raise _refusal(address, error) from error
+
+
+def _all_interfaces(address: str, port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        try:
+            return _listening(socket.AF_INET6, ("::", port), both=True)
+        except OSError as error:
+            # IPv6 can be built in and yet be switched off for every interface.
+            if error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
+                raise _refusal(address, error) from error
+    try:
+        return _listening(socket.AF_INET, ("0.0.0.0", port), both=False)  # noqa: S104 - no host was given: all of them
+    except OSError as error:
+        raise _refusal(address, error) from error
+
+
+def _listening(family: int, where: tuple[str | int, ...] | tuple[int, bytes], *, both: bool) -> socket.socket:
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not both)
+        made.setblocking(False)
+        made.bind(where)
+        made.listen(BACKLOG)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _refusal(address: str, error: OSError) -> ListenError:
+    reason = _REASONS.get(error.errno or 0) or error.strerror or str(error)
+    return ListenError(f"cannot listen on {address}: {reason}")

@@ -1,0 +1,98 @@
+"""The bounds on clients, without any."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.web.limits import Crowd, Limits
+
+
+class Guest:
+    def __init__(self) -> None:
+        self.evicted = False
+
+    def evict(self) -> None:
+        self.evicted = True
+
+
+def crowd_of(requests: int, idle: int) -> Crowd:
+    return Crowd(Limits(max_requests=requests, max_idle=idle))
+
+
+def test_the_peer_that_has_waited_longest_goes_when_another_arrives() -> None:
+    crowd = crowd_of(1, 2)
+    first, second, third, fourth = (Guest() for _ in range(4))
+    for guest in (first, second, third):
+        assert crowd.arrived(guest)
+    crowd.answering(first)
+    crowd.waiting(first)
+    assert crowd.arrived(fourth)
+    assert [guest.evicted for guest in (first, second, third, fourth)] == [False, True, False, False]
+    assert len(crowd) == 3
+    assert crowd.refused == 1
+
+
+def test_a_newcomer_is_turned_away_when_all_others_are_being_answered() -> None:
+    crowd = crowd_of(1, 1)
+    guests = [Guest(), Guest()]
+    for guest in guests:
+        crowd.arrived(guest)
+        crowd.answering(guest)
+    assert not crowd.arrived(Guest())
+    assert not any(guest.evicted for guest in guests)
+    assert len(crowd) == 2
+
+
+def test_requests_beyond_the_bound_are_refused_until_one_ends() -> None:
+    crowd = crowd_of(2, 5)
+    with crowd.request() as one:
+        with crowd.request() as two, crowd.request() as three:
+            assert (one, two, three) == (True, True, False)
+        with crowd.request() as again:
+            assert again
+    assert crowd.requests == 0
+    assert crowd.refused == 1
+
+
+def test_a_request_that_fails_gives_its_place_back() -> None:
+    crowd = crowd_of(1, 1)
+    with pytest.raises(RuntimeError), crowd.request():
+        raise RuntimeError
+    with crowd.request() as admitted:
+        assert admitted
+
+
+def test_what_is_not_counted_has_a_place_when_all_are_taken() -> None:
+    crowd = crowd_of(1, 1)
+    with crowd.request(), crowd.request(counted=False) as admitted:
+        assert admitted
+        assert crowd.requests == 1
+
+
+def test_zero_requests_means_no_bound_but_that_of_the_connections() -> None:
+    crowd = crowd_of(0, 3)
+    with crowd.request() as one, crowd.request() as two:
+        assert one
+        assert two
+
+
+@given(st.lists(st.tuples(st.sampled_from(["arrived", "answering", "waiting", "left"]), st.integers(0, 9))))
+def test_there_are_never_more_peers_than_allowed_and_none_twice(history: list[tuple[str, int]]) -> None:
+    crowd = crowd_of(2, 3)
+    guests = [Guest() for _ in range(10)]
+    inside: set[Guest] = set()
+    for what, number in history:
+        guest = guests[number]
+        if (what == "arrived") == (guest in inside):
+            continue  # a peer arrives once, and only one that is there does anything else
+        if what == "arrived":
+            guest.evicted = False
+            if crowd.arrived(guest):
+                inside.add(guest)
+        else:
+            getattr(crowd, what)(guest)
+            if what == "left":
+                inside.discard(guest)
+        inside = {each for each in inside if not each.evicted}
+        assert set(crowd) == inside
+        assert len(crowd) == len(inside) <= 5
