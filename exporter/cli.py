@@ -35,10 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for message in e.messages:
             print(f"gpu-exporter: {message}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; Python must not try to flush the rest at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -97,15 +93,27 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _check_config(options: argparse.Namespace) -> int:
     _check_scenario(load_config(options.file))
-    print(f"{options.file}: valid")
-    return 0
+    return _write(f"{options.file}: valid\n")
 
 
 def _metrics(_: argparse.Namespace) -> int:
     from exporter.reference import markdown  # noqa: PLC0415
 
-    sys.stdout.write(markdown())
-    sys.stdout.flush()
+    return _write(markdown())
+
+
+def _write(text: str) -> int:
+    """Write to standard output and return the exit code."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as e:
+        # Python tries to write the rest at its end; there it must not fail once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(e, BrokenPipeError):  # whoever reads has seen enough
+            return 0
+        print(f"gpu-exporter: cannot write: {e.strerror}", file=sys.stderr)
+        return 1
     return 0
 
 
