@@ -1,0 +1,85 @@
+"""Power, its limits and the energy accumulator, each with what it covers."""
+
+from typing import Any
+
+from exporter.providers.nvidia.identity import AVERAGE, INSTANT, UNKNOWN_KIND, Gpu, PowerKind
+from exporter.providers.nvidia.reading import Field, Reading
+from exporter.providers.sanitise import JOULES, WATTS
+
+_MILLI = 1000
+
+# Field ids and scopes: 0 is the GPU, 1 the module of a Grace superchip, 2 the memory.
+_AVERAGE_OF_GPU: Field = (185, 0)
+_INSTANT_OF_GPU: Field = (186, 0)
+_AVERAGE_OF_MODULE: Field = (185, 1)
+_INSTANT_OF_MODULE: Field = (186, 1)
+_AVERAGE_OF_MEMORY: Field = (185, 2)
+_ENERGY_OF_MODULE: Field = (191, 1)
+
+_FIELDS = {
+    _AVERAGE_OF_GPU: "power_watts",
+    _INSTANT_OF_GPU: "power_watts",
+    _AVERAGE_OF_MODULE: "module_power_watts",
+    _INSTANT_OF_MODULE: "module_power_watts",
+    _AVERAGE_OF_MEMORY: "memory_power_watts",
+    _ENERGY_OF_MODULE: "module_energy_counter_joules",
+}
+
+Power = tuple[float | None, PowerKind]
+
+
+def sensors(reading: Reading, gpu: Gpu) -> dict[str, Any]:
+    """Read power and accumulator, close together in time: Sample's fields by name."""
+    fields = reading.fields(_FIELDS)
+    module = fields.get(_AVERAGE_OF_MODULE, fields.get(_INSTANT_OF_MODULE))
+    raw, (kind, window) = _power(reading, gpu, fields.get(_AVERAGE_OF_GPU), fields.get(_INSTANT_OF_GPU), module)
+    counter = reading.get("energy_counter_joules", "nvmlDeviceGetTotalEnergyConsumption")
+
+    watts = reading.number("power_watts", raw, WATTS, per=_MILLI)
+    sample: dict[str, Any] = {
+        "power_watts": watts,
+        "power_kind": None if watts is None else kind,
+        "power_window_seconds": None if watts is None else window,
+        "module_power_watts": reading.number("module_power_watts", module, WATTS, per=_MILLI),
+        # Boards without the sensor answer 0 (A40).
+        "memory_power_watts": reading.number(
+            "memory_power_watts", fields.get(_AVERAGE_OF_MEMORY) or None, WATTS, per=_MILLI
+        ),
+    }
+    if gpu.hopper and module is not None:
+        gpu.module_counter = (
+            True  # kept: a module scope that is silent for once must not change what the counter covers
+        )
+    name = "module_energy_counter_joules" if gpu.module_counter else "energy_counter_joules"
+    sample[name] = reading.number(name, counter, JOULES, per=_MILLI, bits=64)
+    if not gpu.module_counter and module is not None:
+        sample["module_energy_counter_joules"] = reading.number(
+            "module_energy_counter_joules", fields.get(_ENERGY_OF_MODULE), JOULES, per=_MILLI, bits=64
+        )
+    return sample
+
+
+def limits(reading: Reading, _: Gpu) -> dict[str, Any]:
+    """Read the limit after all limiters, and the one that the board starts with."""
+    return {
+        name: reading.number(name, reading.get(name, function), WATTS, per=_MILLI)
+        for name, function in (
+            ("power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit"),
+            ("power_limit_default_watts", "nvmlDeviceGetPowerManagementDefaultLimit"),
+        )
+    }
+
+
+def _power(reading: Reading, gpu: Gpu, average: float | None, instant: float | None, module: float | None) -> Power:
+    """Prefer the 1 s average: read at 1 Hz it tiles time without gaps.
+
+    When the average breaks for once, the plain call is asked, which means the same where there is an average. On a
+    GH200 whose fields answer for the module only, that call covers more than the GPU.
+    """
+    if average is not None:
+        return average, AVERAGE
+    if instant is not None and not reading.broke("power_watts"):
+        return instant, INSTANT
+    if module is not None or gpu.module_counter:
+        return None, UNKNOWN_KIND
+    return reading.get("power_watts", "nvmlDeviceGetPowerUsage"), gpu.plain_power

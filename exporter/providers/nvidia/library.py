@@ -1,0 +1,117 @@
+"""How does a call into NVML end? With a value, or with one of a few outcomes that the provider acts upon."""
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from exporter.providers.protocol import ProviderError
+
+INVALID_ARGUMENT = 2
+NOT_SUPPORTED = 3
+INSUFFICIENT_SIZE = 7
+FUNCTION_NOT_FOUND = 13
+
+_GPU_IS_LOST = 15
+_UNKNOWN = 999
+
+_REFUSALS = frozenset(
+    {
+        0,  # two wrappers of pynvml raise NVMLError for a first answer of success
+        INVALID_ARGUMENT,
+        NOT_SUPPORTED,
+        4,  # NO_PERMISSION: the parent of MIG instances, seen from inside a container
+        FUNCTION_NOT_FOUND,  # the driver is older than pynvml
+        21,  # NO_DATA
+        25,  # ARGUMENT_VERSION_MISMATCH
+        26,  # DEPRECATED: what driver 595 answers for the power state
+    }
+)
+
+_GONE = {
+    1: "the NVIDIA library is not initialised",
+    9: "the NVIDIA kernel module is not loaded",
+    12: "libnvidia-ml.so.1 was not found: no NVIDIA driver is installed, or it is not in the loader's path",
+    18: "the NVIDIA library and the loaded kernel module differ in version: reload the module or reboot",
+}
+
+
+class AbsentError(Exception):
+    """There is no such value here: not supported, not permitted, not known to this driver."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"NVML status {code}")
+        self.code = code
+
+
+class LostError(Exception):
+    """The GPU that was asked is off the bus; the others may go on."""
+
+
+class BrokenError(Exception):
+    """An answer that does not mean "not supported"."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"NVML status {code}")
+        self.code = code
+
+
+class UnknownError(BrokenError):
+    """NVML's "unknown error": some drivers say it of one reading, others of a GPU that is lost."""
+
+    def __init__(self) -> None:
+        super().__init__(_UNKNOWN)
+
+
+def raise_outcome(code: int) -> NoReturn:
+    """Raise what an NVML status other than success means. Raises ProviderError when all GPUs are affected."""
+    if code in _GONE:
+        raise ProviderError(_GONE[code])
+    if code == _GPU_IS_LOST:
+        raise LostError(f"NVML status {code}")
+    if code == _UNKNOWN:
+        raise UnknownError
+    if code in _REFUSALS:
+        raise AbsentError(code)
+    raise BrokenError(code)
+
+
+class Nvml:
+    """The one way into the library. `library` is the module pynvml, or an object with its functions and exceptions."""
+
+    def __init__(self, library: Any, between_calls: Callable[[], None]) -> None:
+        self._library = library
+        self._between_calls = between_calls
+        # Compared by `.value` only: NVMLError is unhashable, and comparing it with None raises AttributeError.
+        self._status_errors: tuple[type[Exception], ...] = (library.NVMLError,)
+        # Raised by the process lists of old drivers; not an NVMLError, and not in every pynvml.
+        mismatch = getattr(library, "NVMLLibraryMismatchError", None)
+        self._version_errors: tuple[type[Exception], ...] = (
+            (AttributeError,)
+            if mismatch is None
+            else (
+                AttributeError,
+                mismatch,
+            )
+        )
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        """Return what pynvml's `function` returns; text that is not UTF-8 comes with replacement characters.
+
+        Raises AbsentError, LostError, UnknownError, BrokenError, or ProviderError.
+        """
+        self._between_calls()
+        return self._call(function, *arguments)
+
+    def shut_down(self) -> None:
+        """Undo one initialisation. Serves no urgent request: the provider is on its way out. Raises as `call` does."""
+        self._call("nvmlShutdown")
+
+    def _call(self, function: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._library, function)(*arguments)
+        except UnicodeDecodeError as error:
+            # pynvml decodes strictly; a board with raw bytes in its name keeps the rest of it.
+            return error.object.decode("utf-8", "replace")
+        except self._version_errors:
+            raise AbsentError(FUNCTION_NOT_FOUND) from None
+        except self._status_errors as error:
+            raise_outcome(int(getattr(error, "value", _UNKNOWN)))

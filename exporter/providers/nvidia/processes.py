@@ -1,0 +1,135 @@
+"""Which processes hold memory on a GPU."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from exporter.model import ProcessSample
+from exporter.providers.nvidia.identity import Gpu
+from exporter.providers.nvidia.library import INSUFFICIENT_SIZE, AbsentError, BrokenError
+from exporter.providers.nvidia.partitions import Instance, instances
+from exporter.providers.nvidia.reading import Reading
+from exporter.providers.sanitise import BYTES
+
+_LISTS = (
+    "nvmlDeviceGetComputeRunningProcesses",
+    "nvmlDeviceGetGraphicsRunningProcesses",
+    "nvmlDeviceGetMPSComputeRunningProcesses",
+)
+_TRIES = 3
+_NO_INSTANCE = 0xFFFFFFFF
+_NO_PIDS = frozenset({0, 0xFFFFFFFF})
+
+Key = tuple[int, int, int]
+"""GPU instance, compute instance, pid."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessReader:
+    """Reads process lists, with names from the /proc under `root`."""
+
+    root: Path
+    own_pid: int
+    trusted: bool
+    """Whether this driver's lists can be read at all: see `lists_trusted`."""
+
+    def read(self, reading: Reading, gpu: Gpu) -> dict[str, Any]:
+        """Read Sample's fields of the processes group, by name."""
+        if not self.trusted:
+            return {}
+        found = instances(reading, gpu) or ()
+        rows = _lists(reading, reading.handle)
+        if rows is None and found and not reading.broke("processes"):
+            # Inside a container the parent of MIG instances refuses, and each instance answers for itself.
+            rows = _lists_of_instances(reading, found)
+        if rows is None:
+            return {}
+        partitions = {(i.gpu_instance, i.compute_instance): i.partition for i in found}
+        samples, uninspectable = [], 0
+        for (gpu_instance, compute_instance, pid), memory in sorted(_merge(reading, rows).items()):
+            if pid == self.own_pid:
+                continue
+            name = self._name(pid)
+            uninspectable += name is None or memory is None
+            samples.append(
+                ProcessSample(
+                    pid=pid,
+                    name=name or f"pid {pid}",
+                    memory_used_bytes=memory,
+                    partition=_partition(partitions, gpu_instance, compute_instance),
+                )
+            )
+        counts = {"holding": len(samples) - uninspectable, "uninspectable": uninspectable}
+        return {"processes": tuple(samples), "process_counts": counts}
+
+    def _name(self, pid: int) -> str | None:
+        """Return the kernel's name of the process; None when it has ended or is in another namespace."""
+        try:
+            raw = (self.root / "proc" / str(pid) / "comm").read_bytes()
+        except OSError:
+            return None
+        # The kernel cuts names at 15 bytes, in the middle of a character if need be.
+        return raw.removesuffix(b"\n").decode("utf-8", "replace")
+
+
+def lists_trusted(driver_version: str | None) -> bool:
+    """Tell whether the driver's process lists have the layout that pynvml expects.
+
+    Drivers 535.43 to 535.97 answered larger rows under the same name; read with the usual layout their pids are
+    0, 4294967295 and shifted rows in between.
+    """
+    match = re.match(r"535\.(\d+)", driver_version or "")
+    return match is None or not 43 <= int(match.group(1)) <= 97  # noqa: PLR2004 -- driver releases, named above
+
+
+def _lists(reading: Reading, handle: Any) -> list[Any] | None:
+    """Join the lists; None when none answers, or one breaks: what is not whole would hide processes."""
+    answers = [_list(reading, function, handle) for function in _LISTS]
+    answered = [answer for answer in answers if answer is not None]
+    return [row for answer in answered for row in answer] if answered and not reading.broke("processes") else None
+
+
+def _lists_of_instances(reading: Reading, found: Iterable[Instance]) -> list[Any] | None:
+    answers = [_lists(reading, instance.handle) for instance in found]
+    answered = [answer for answer in answers if answer is not None]
+    return [row for answer in answered for row in answer] if answered else None
+
+
+def _list(reading: Reading, function: str, handle: Any) -> list[Any] | None:
+    """Ask again when the list outgrew, between its two calls, the room that pynvml made for it."""
+    for _ in range(_TRIES - 1):
+        try:
+            rows: list[Any] = reading.nvml.call(function, handle)
+        except BrokenError as error:
+            if error.code != INSUFFICIENT_SIZE:
+                break
+        except AbsentError:
+            return None
+        else:
+            reading.answered = True
+            return rows
+    last: list[Any] | None = reading.get("processes", function, handle=handle)
+    return last
+
+
+def _merge(reading: Reading, rows: Iterable[Any]) -> Mapping[Key, float | None]:
+    """Merge rows of one process: each list gives all memory of the process, so the largest counts, not the sum."""
+    merged: dict[Key, float | None] = {}
+    for row in rows:
+        if row.pid in _NO_PIDS:
+            continue
+        key = (row.gpuInstanceId, row.computeInstanceId, row.pid)
+        memory = reading.number("process_memory_used_bytes", row.usedGpuMemory, BYTES, bits=64)
+        known = [value for value in (merged.get(key), memory) if value is not None]
+        merged[key] = max(known, default=None)
+    return merged
+
+
+def _partition(
+    partitions: Mapping[tuple[int, int | None], str], gpu_instance: int, compute_instance: int
+) -> str | None:
+    if gpu_instance == _NO_INSTANCE:
+        return None
+    return partitions.get((gpu_instance, compute_instance), f"gi{gpu_instance}")

@@ -1,0 +1,229 @@
+"""Reads NVIDIA GPUs: enumeration, handles, and the groups of readings of one GPU."""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from exporter.model import Device, Group, Groups, Sample
+from exporter.providers.nvidia import energy
+from exporter.providers.nvidia.identity import Gpu, identify, with_packages
+from exporter.providers.nvidia.library import AbsentError, BrokenError, LostError, Nvml, UnknownError
+from exporter.providers.nvidia.load import load
+from exporter.providers.nvidia.processes import ProcessReader, lists_trusted
+from exporter.providers.nvidia.reading import Reading
+from exporter.providers.nvidia.state import state
+from exporter.providers.protocol import OpenContext, Opened, ProviderError
+from exporter.providers.sanitise import text
+
+_NO_GPUS_IS_FINE = 1  # NVML_INIT_FLAG_NO_GPUS
+_MOST_DEVICES = 256  # bounds the loop should the library answer garbage
+
+
+def open_nvidia(context: OpenContext) -> Opened:
+    """Load pynvml and start NVML. Raises ProviderError."""
+    try:
+        import pynvml  # noqa: PLC0415 -- in the worker only: the parent never loads a vendor's package
+    except ImportError as error:
+        raise ProviderError("the Python package nvidia-ml-py is not installed") from error
+    return open_library(pynvml, context)
+
+
+def open_library(
+    library: Any, context: OpenContext, *, clock: Callable[[], float] = time.monotonic, own_pid: int | None = None
+) -> Opened:
+    """Start `library`, the module pynvml or one with its functions. Raises ProviderError."""
+    if not hasattr(library, "NVMLError") or not hasattr(library, "nvmlInitWithFlags"):
+        raise ProviderError("the installed module pynvml is not that of nvidia-ml-py 12.560 or later")
+    nvml = Nvml(library, context.between_calls)
+    try:
+        nvml.call("nvmlInitWithFlags", _NO_GPUS_IS_FINE)
+    except UnknownError as error:
+        # Seen when `systemctl daemon-reload` took a running container's devices away.
+        raise ProviderError(
+            "NVML does not start (unknown error); a container that lost its devices must be restarted"
+        ) from error
+    except LostError as error:
+        raise ProviderError("NVML does not start: a GPU is lost") from error
+    except (AbsentError, BrokenError) as error:
+        raise ProviderError(f"NVML does not start ({error})") from error
+    provider = NvidiaProvider(nvml, context, clock=clock, own_pid=os.getpid() if own_pid is None else own_pid)
+    try:
+        return Opened(provider, provider.version("nvmlSystemGetNVMLVersion"))
+    except ProviderError:
+        provider.close()
+        raise
+
+
+class NvidiaProvider:
+    """A Provider over a started NVML; closing it stops the library once."""
+
+    def __init__(self, nvml: Nvml, context: OpenContext, *, clock: Callable[[], float], own_pid: int) -> None:
+        self._nvml = nvml
+        self._context = context
+        self._clock = clock
+        self._own_pid = own_pid
+        self._closed = False
+        self._gpus: dict[str, Gpu] = {}
+        """Every GPU ever seen, by key."""
+        self._driver_version: str | None = None
+
+    def version(self, function: str) -> str | None:
+        """Ask for a version of the library or driver. Raises ProviderError."""
+        try:
+            return text(self._nvml.call(function))
+        except (AbsentError, BrokenError, LostError):
+            return None
+
+    def devices(self) -> tuple[Device, ...]:
+        """Enumerate. GPUs seen before and missing stay in the list, last: reading them says that they are lost.
+
+        Raises ProviderError, also when GPUs are counted and none was ever reached.
+        """
+        self._refuse_if_closed()
+        self._driver_version = self.version("nvmlSystemGetDriverVersion")
+        found: dict[str, Gpu] = {}
+        reasons: list[str] = []
+        count = self._count()
+        for index in range(count):
+            try:
+                gpu = self._identify(self._handle("nvmlDeviceGetHandleByIndex", index), index, found)
+            except LostError:
+                reasons.append("lost")
+            except (AbsentError, BrokenError) as error:
+                reasons.append(str(error))
+            else:
+                if gpu is not None:
+                    found[gpu.device.key] = gpu
+        with_packages(found.values())
+        for key, gpu in self._gpus.items():
+            if key not in found:
+                gpu.handle = None
+        self._gpus = {**found, **{key: gpu for key, gpu in self._gpus.items() if key not in found}}
+        if count and not self._gpus:
+            why = ", ".join(sorted(set(reasons))) or "without identity"
+            raise ProviderError(f"{count} GPUs are counted and none answers ({why})")
+        return tuple(gpu.device for gpu in self._gpus.values())
+
+    def read(self, device: Device, groups: Groups) -> Sample:
+        """Read `groups` of a GPU, known from `devices` or from before this provider was opened."""
+        self._refuse_if_closed()
+        gpu = self._gpus.get(device.key)
+        try:
+            if gpu is None or gpu.handle is None:
+                gpu = self._find(device)
+            return self._read(gpu, groups)
+        except LostError:
+            known = self._gpus.get(device.key)
+            if known is not None:
+                known.handle = None
+            return Sample(device=device if known is None else known.device, lost=True)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._gpus.clear()
+        # Refused when the library is gone already: nothing is left to release.
+        with contextlib.suppress(AbsentError, BrokenError, LostError, ProviderError):
+            self._nvml.shut_down()
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise ProviderError("the NVIDIA library is closed")
+
+    def _count(self) -> int:
+        try:
+            return min(int(self._nvml.call("nvmlDeviceGetCount")), _MOST_DEVICES)
+        except (AbsentError, BrokenError, LostError) as error:
+            raise ProviderError(f"NVML does not count its GPUs ({error})") from error
+
+    def _handle(self, function: str, argument: int | str) -> Any:
+        """Look up a handle; never a null one, which crashes the process when it is passed on. Raises LostError."""
+        try:
+            handle = self._nvml.call(function, argument)
+        except UnknownError as error:
+            raise LostError(str(error)) from error
+        if not handle:
+            raise LostError("null handle")
+        return handle
+
+    def _identify(self, handle: Any, index: int | None, taken: Mapping[str, Gpu]) -> Gpu | None:
+        """Identify the GPU of `handle`; one that is lost meanwhile keeps the identity from before."""
+        gpu = identify(self._nvml, handle, index, self._driver_version)
+        if gpu is None or gpu.device.key in taken:
+            return None
+        before = self._gpus.get(gpu.device.key)
+        if before is not None:
+            gpu.module_counter |= before.module_counter
+            if gpu.lost:
+                gpu.device, gpu.plain_power = before.device, before.plain_power
+        return gpu
+
+    def _lookups(self, device: Device) -> Iterator[Any]:
+        """Yield handles of a GPU by what it is, not by its index, which may have changed."""
+        for function, argument in (
+            ("nvmlDeviceGetHandleByUUID", device.vendor_uuid),
+            # A lookup by UUID goes over all GPUs, and fails when another one is lost.
+            ("nvmlDeviceGetHandleByPciBusId", device.pci_address),
+        ):
+            if argument is not None:
+                with contextlib.suppress(AbsentError, BrokenError, LostError):
+                    yield self._handle(function, argument)
+
+    def _find(self, device: Device) -> Gpu:
+        """Look for a GPU that has no handle. Raises LostError."""
+        if self._driver_version is None:
+            self._driver_version = self.version("nvmlSystemGetDriverVersion")
+        for handle in self._lookups(device):
+            try:
+                gpu = self._identify(handle, None, {})
+            except (AbsentError, BrokenError, LostError):
+                continue
+            if gpu is not None and gpu.device.key == device.key:
+                self._gpus[device.key] = gpu
+                return gpu
+        raise LostError(f"{device.key} is not found")
+
+    def _confirm(self, device: Device) -> None:
+        """Decide after an "unknown error" whether the GPU is lost: raises LostError when it has no handle any more."""
+        if next(self._lookups(device), None) is None:
+            raise LostError("no handle after an unknown error")
+
+    def _read(self, gpu: Gpu, groups: Groups) -> Sample:
+        reading = Reading(self._nvml, gpu.handle, lambda: self._confirm(gpu.device))
+        processes = ProcessReader(self._context.root, self._own_pid, lists_trusted(gpu.device.driver_version))
+        parts: Mapping[Group, Callable[[], dict[str, Any]]] = {
+            Group.ENERGY: lambda: energy.sensors(reading, gpu),
+            Group.LOAD: lambda: load(reading, gpu),
+            Group.STATE: lambda: state(reading, gpu),
+            Group.PROCESSES: lambda: processes.read(reading, gpu),
+        }
+        fields: dict[str, Any] = {}
+        taken_at: dict[Group, float] = {}
+        read_seconds: dict[Group, float] = {}
+        for group, part in parts.items():
+            if group not in groups:
+                continue
+            self._context.between_calls()  # urgent requests are served before the time of the reading is taken
+            start = self._clock()
+            fields |= part()
+            end = self._clock()
+            taken_at[group] = (start + end) / 2
+            if group is Group.ENERGY:
+                fields |= energy.limits(reading, gpu)
+                end = self._clock()
+            read_seconds[group] = end - start
+        if not reading.answered:
+            gpu.handle = None  # stale, for all that is known: looked up again before the next read
+            if reading.unknown:
+                raise LostError("every call answers unknown error")
+        return Sample(
+            device=gpu.device,
+            taken_at=taken_at,
+            read_seconds=read_seconds,
+            failed=reading.readings.failed,
+            rejected=reading.readings.rejected,
+            **fields,
+        )

@@ -1,0 +1,171 @@
+"""Temperatures, clocks, throttling, memory errors, the PCIe link and the fan."""
+
+from typing import Any
+
+from exporter.providers.nvidia.identity import Gpu
+from exporter.providers.nvidia.partitions import partitions
+from exporter.providers.nvidia.reading import Field, Reading
+from exporter.providers.sanitise import (
+    CELSIUS,
+    COUNT,
+    FAN_RATIO,
+    HERTZ,
+    LINK_GENERATION,
+    LINK_WIDTH,
+    PERFORMANCE_STATE,
+    Range,
+)
+
+_DIE = 0
+_MEMORY_TEMPERATURE: Field = (82, 0)
+_THRESHOLDS = {"shutdown": 0, "slowdown": 1, "memory": 2, "target": 5}
+_DOMAINS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
+_MEGA = 1e6
+_PERCENT = 100
+_NANO = 1_000_000_000
+_UNKNOWN_PSTATE = 32
+
+_REASON_BITS = {
+    "idle": 0x1,
+    "application_clocks": 0x2,
+    "sw_power_cap": 0x4,
+    "hw_slowdown": 0x8,
+    "sync_boost": 0x10,
+    "sw_thermal": 0x20,
+    "hw_thermal": 0x40,
+    "hw_power_brake": 0x80,
+    "display_clocks": 0x100,
+}
+_REASON_TIMES: dict[Field, str] = {
+    (74, 0): "sw_power_cap",
+    (76, 0): "sync_boost",
+    (77, 0): "board_limit",
+    (269, 0): "sw_thermal",
+    (270, 0): "hw_thermal",
+    (271, 0): "hw_power_brake",
+}
+_FIELDS: dict[Field, str] = {
+    _MEMORY_TEMPERATURE: "temperature_celsius",
+    **dict.fromkeys(_REASON_TIMES, "throttle_seconds"),
+}
+_SECONDS = Range(0.0, 1e10)
+
+_CLASSES = {"corrected": 0, "uncorrected": 1}
+_VOLATILE, _AGGREGATE = 0, 1
+_RETIREMENT_CAUSES = {"single_bit": 0, "double_bit": 1}
+
+
+def state(reading: Reading, gpu: Gpu) -> dict[str, Any]:
+    """Read Sample's fields of the state group, by name."""
+    fields = reading.fields(_FIELDS)
+    return {
+        **_temperatures(reading, fields.get(_MEMORY_TEMPERATURE)),
+        **_clocks(reading),
+        "throttled": _throttled(reading),
+        "throttle_seconds": _present(
+            {
+                reason: reading.number("throttle_seconds", fields.get(field), _SECONDS, per=_NANO, bits=64)
+                for field, reason in _REASON_TIMES.items()
+            }
+        ),
+        "ecc_errors": _ecc(reading, "ecc_errors", _VOLATILE),
+        "ecc_lifetime_errors": _ecc(reading, "ecc_lifetime_errors", _AGGREGATE),
+        **_memory_repairs(reading),
+        **_pcie(reading),
+        "fan_speed_ratio": reading.number(
+            "fan_speed_ratio", reading.get("fan_speed_ratio", "nvmlDeviceGetFanSpeed"), FAN_RATIO, per=_PERCENT
+        ),
+        "partitions": partitions(reading, gpu),
+    }
+
+
+def _present(values: dict[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _temperatures(reading: Reading, memory: float | None) -> dict[str, Any]:
+    name, limit, margin = "temperature_celsius", "temperature_limit_celsius", "temperature_margin_celsius"
+    # The signed call came with later drivers; the older one is to be removed in CUDA 14.
+    die = reading.first(name, "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature", arguments=(_DIE,))
+    thresholds = {
+        measure: reading.number(limit, reading.get(limit, "nvmlDeviceGetTemperatureThreshold", code), CELSIUS)
+        for measure, code in _THRESHOLDS.items()
+    }
+    return {
+        name: _present(
+            {
+                "gpu": reading.number(name, die, CELSIUS),
+                # Boards without HBM are known to answer 0.
+                "memory": reading.number(name, memory or None, CELSIUS),
+            }
+        ),
+        limit: _present(thresholds),
+        margin: reading.number(margin, reading.get(margin, "nvmlDeviceGetMarginTemperature"), CELSIUS),
+    }
+
+
+def _clocks(reading: Reading) -> dict[str, Any]:
+    pstate = reading.get("performance_state", "nvmlDeviceGetPerformanceState")
+    clocks = {
+        domain: reading.readings.number(
+            "clock_hertz", reading.get("clock_hertz", "nvmlDeviceGetClockInfo", code), HERTZ, _MEGA, bits=32
+        )
+        for domain, code in _DOMAINS.items()
+    }
+    return {
+        "clock_hertz": _present(clocks),
+        "performance_state": reading.number(
+            "performance_state", None if pstate == _UNKNOWN_PSTATE else pstate, PERFORMANCE_STATE
+        ),
+    }
+
+
+def _throttled(reading: Reading) -> dict[str, bool]:
+    """Tell for each reason that the device knows whether it holds. Both calls have an older name."""
+    name = "throttled"
+    current = reading.first(name, "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+    mask = reading.number(name, current, COUNT, bits=64)
+    if mask is None:
+        return {}
+    supported: int | None = reading.first(
+        name, "nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons"
+    )
+    known = supported | int(mask) if supported else -1
+    return {reason: bool(int(mask) & bit) for reason, bit in _REASON_BITS.items() if known & bit}
+
+
+def _ecc(reading: Reading, name: str, counter: int) -> dict[str, float]:
+    return _present(
+        {
+            error_class: reading.number(
+                name, reading.get(name, "nvmlDeviceGetTotalEccErrors", code, counter), COUNT, bits=64
+            )
+            for error_class, code in _CLASSES.items()
+        }
+    )
+
+
+def _memory_repairs(reading: Reading) -> dict[str, Any]:
+    """Rows are remapped from Ampere on (refused while MIG instances exist); before, pages were retired."""
+    rows = reading.get("memory_remap_failed", "nvmlDeviceGetRemappedRows")
+    pages = {
+        cause: reading.get("retired_pages", "nvmlDeviceGetRetiredPages", code)
+        for cause, code in _RETIREMENT_CAUSES.items()
+    }
+    return {
+        "memory_remap_pending": None if rows is None else bool(rows[2]),
+        "memory_remap_failed": None if rows is None else bool(rows[3]),
+        "retired_pages": {cause: float(len(addresses)) for cause, addresses in pages.items() if addresses is not None},
+    }
+
+
+def _pcie(reading: Reading) -> dict[str, float | None]:
+    return {
+        name: reading.number(name, reading.get(name, function), bounds)
+        for name, function, bounds in (
+            ("pcie_link_generation", "nvmlDeviceGetCurrPcieLinkGeneration", LINK_GENERATION),
+            ("pcie_link_width", "nvmlDeviceGetCurrPcieLinkWidth", LINK_WIDTH),
+            ("pcie_link_width_max", "nvmlDeviceGetMaxPcieLinkWidth", LINK_WIDTH),
+            ("pcie_replays", "nvmlDeviceGetPcieReplayCounter", COUNT),
+        )
+    }
