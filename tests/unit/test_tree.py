@@ -1,5 +1,6 @@
 """What lies in the tree is what the code means by it."""
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -30,3 +31,21 @@ def test_each_option_of_the_sample_configuration_has_a_comment() -> None:
         if ": " in line and "#" not in line and not before.strip().startswith("#")
     ]
     assert bare == []
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = [
+        f"{document.relative_to(ROOT)}: {target}"
+        for document in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))
+        for target in re.findall(r"\]\((?!https?://|#)([^)#\s]+)", document.read_text())
+        if not (document.parent / target).exists()
+    ]
+    assert broken == []
+
+
+def test_the_readme_gives_the_two_commands() -> None:
+    """`.ci/run` takes the second one from there."""
+    first, second, *_ = re.findall(r"^```sh\n(.*?)\n```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert first.endswith(".venv/bin/gpu-exporter --provider simulated")
+    assert second.endswith(".venv/bin/pytest")
+    assert "'.[test]'" in second
