@@ -1,0 +1,1 @@
+"""When, and in which process, a vendor's library is called."""

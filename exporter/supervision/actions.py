@@ -1,0 +1,54 @@
+"""What a watch asks of the shell around it."""
+
+import msgspec
+
+from exporter.model import GpuState
+from exporter.supervision import frames
+
+
+class Spawn(msgspec.Struct, frozen=True, kw_only=True):
+    child: int
+    exclude: tuple[str, ...] = ()
+    only: str | None = None
+
+
+class Kill(msgspec.Struct, frozen=True):
+    """Send SIGKILL, and wait for the end."""
+
+    child: int
+
+
+class Ask(msgspec.Struct, frozen=True):
+    child: int
+    request: frames.Request
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The provider's state changed; `reason` is empty when it is up."""
+
+    up: bool
+    reason: str
+    library_version: str | None
+    news: bool = True
+    """Worth a line in the log: false while a provider comes and goes for a reason that was told."""
+
+
+class State(msgspec.Struct, frozen=True):
+    """A device is in question, or is not any more."""
+
+    key: str
+    state: GpuState
+    reason: str
+
+
+class Restarted(msgspec.Struct, frozen=True):
+    cause: str
+    """Of metrics.RESTART_CAUSES."""
+
+
+class Abandoned(msgspec.Struct, frozen=True):
+    count: int
+    """How many children of this provider could not be killed."""
+
+
+Action = Spawn | Kill | Ask | Status | State | Restarted | Abandoned

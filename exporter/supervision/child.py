@@ -1,0 +1,91 @@
+"""What a watch knows of one child: what it does, since when, and how it ends. Pure."""
+
+import enum
+
+from exporter.supervision import frames
+
+_LONGEST_WAIT_SECONDS = 120.0
+_NESTED_READS = 2
+
+
+class Activity(enum.Enum):
+    OPENING = "opening the library"
+    ENUMERATING = "enumerating the devices"
+    READING = "reading a device"
+    WAITING = "waiting for its next pass"
+
+
+class Child:
+    """Times are those of the watch's own clock, which does not count the time in which the parent stood still."""
+
+    def __init__(self, number: int, only: str | None, now: float, allowed: float) -> None:
+        self.number = number
+        self.only = only
+        self.activity = Activity.OPENING
+        self.library_version: str | None = None
+        self.up = False
+        self.sampled = False
+        self.failure: frames.Failed | None = None
+        self.broke: str | None = None
+        """Why it is not understood."""
+        self.stuck_on: str | None = None
+        """The device whose read never returned."""
+        self.settled = False
+        """Its end has been accounted for."""
+        self.ending_at: float | None = None
+        """When it has to be gone: killed if it was asked, abandoned if it was killed."""
+        self.killed = False
+        self.abandoned = False
+        self._since = now
+        self._allowed = allowed
+        self._reads: list[tuple[str, float]] = []
+
+    @property
+    def ending(self) -> bool:
+        return self.ending_at is not None
+
+    @property
+    def reading(self) -> str | None:
+        """The device whose read is under way; the inner one, when a request for fresh energy is served in a read."""
+        return self._reads[-1][0] if self._reads else None
+
+    def late(self, now: float, deadline: float) -> bool:
+        """Tell whether what it does takes longer than it may; `deadline` is that of a read."""
+        if self._reads:
+            return now - self._reads[-1][1] > deadline
+        return now - self._since > self._allowed
+
+    def heard(self, report: frames.Report, now: float, deadline: float, open_deadline: float) -> None:
+        """Follow what the child reports."""
+        match report:
+            case frames.Reading(key):
+                self._reads = [*self._reads[1 - _NESTED_READS :], (key, now)]
+                self._does(Activity.READING, now, deadline)
+                return
+            case frames.Sampled():
+                self._returned(now)
+                self._does(Activity.READING, now, deadline)
+                return
+            case frames.FreshDone():
+                return
+            case frames.Waiting(seconds):
+                self._does(Activity.WAITING, now, min(seconds, _LONGEST_WAIT_SECONDS) + deadline)
+            case frames.Enumerating():
+                self._does(Activity.ENUMERATING, now, open_deadline)
+            case frames.Opened(version):
+                self.library_version = version
+                self._does(Activity.ENUMERATING, now, open_deadline)
+            case _:
+                self._does(Activity.READING, now, deadline)
+        self._reads.clear()
+
+    def _does(self, activity: Activity, now: float, allowed: float) -> None:
+        self.activity = activity
+        self._since = now
+        self._allowed = allowed
+
+    def _returned(self, now: float) -> None:
+        if self._reads:
+            _, began = self._reads.pop()
+            # The read around it, if there is one, was interrupted for so long.
+            self._reads = [(outer, since + now - began) for outer, since in self._reads]

@@ -1,0 +1,274 @@
+"""Keeps the children of one provider: carries out what its watch decides, and hands what they report to the fleet."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from random import Random
+
+from exporter.config import SamplingConfig
+from exporter.fleet import Fleet
+from exporter.model import Group, Sample
+from exporter.supervision import frames
+from exporter.supervision.actions import Abandoned, Action, Ask, Kill, Restarted, Spawn, State, Status
+from exporter.supervision.output import Line, Output
+from exporter.supervision.process import Process
+from exporter.supervision.watch import Watch
+
+logger = logging.getLogger("exporter.supervision")
+
+_GATHER_SECONDS = 0.02
+"""Reports are left in the pipe for so long: one wake-up for a pass over all devices, not one for each of them."""
+_PIECES = 4
+"""Of 64 KiB, read from one child before others get their turn."""
+_LAST_PIECES = 1024
+"""The most that is read from a child that is late or has ended."""
+
+
+class Keeper:
+    """Lives in the event loop, and never waits for a child."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        request: frames.WorkerRequest,
+        sampling: SamplingConfig,
+        random: Random,
+        abandoned: Callable[[], None],
+    ) -> None:
+        """`abandoned` is called when the number of children that cannot be killed has changed."""
+        now = time.monotonic()
+        self.watch = Watch(sampling, random, now)
+        self._fleet = fleet
+        self._request = request
+        self._sampling = sampling
+        self._abandoned = abandoned
+        self._loop = asyncio.get_running_loop()
+        self._processes: dict[int, Process] = {}
+        self._output = Output(now)
+        self._listening: set[int] = set()
+        """Children whose pipe wakes us up."""
+        self._deaf: set[int] = set()
+        """Children that are not listened to any more."""
+        self._energy_at: dict[str, float] = {}
+        self._token = 0
+        self._pending: asyncio.Future[None] | None = None
+        self._asked_at = 0.0
+        self._closing = False
+
+    @property
+    def worker_pid(self) -> int | None:
+        number = self.watch.worker
+        return None if number is None else self._processes[number].pid
+
+    def tick(self, now: float) -> None:
+        """Let time pass: reap, judge and start children."""
+        for process in list(self._processes.values()):
+            self._reap(process)
+        for number in self.watch.overdue(now):
+            self._drain(self._processes[number], _LAST_PIECES)
+        now = time.monotonic()
+        late = [self._processes[number] for number in self.watch.overdue(now)]
+        self._act(self.watch.tick(now, {process.number for process in late if process.is_stopped()}))
+
+    def ask_fresh(self, timeout: float) -> asyncio.Future[None] | None:
+        """Ask the worker for fresh energy; None: there is nobody to ask, nothing to wait for, or no hope in waiting."""
+        now = time.monotonic()
+        if self._pending is not None:
+            return self._pending if now - self._asked_at < timeout else None
+        number = self.watch.worker
+        if number is None or not self.watch.ready:
+            return None
+        process = self._processes[number]
+        if number not in self._listening:
+            self._resume(process)
+        if self.watch.worker != number or all(now - at < frames.FRESH_SECONDS for at in self._energy_at.values()):
+            return None
+        self._token += 1
+        if not process.ask(frames.Fresh(self._token)):
+            return None
+        self._asked_at = now
+        self._pending = self._loop.create_future()
+        return self._pending
+
+    def release(self, *, closing: bool = False) -> None:
+        """Ask all children to end, and start none."""
+        self._closing = closing
+        self._act(self.watch.release(time.monotonic()))
+
+    def take_up(self) -> None:
+        self._act(self.watch.take_up(time.monotonic()))
+
+    def drop(self) -> None:
+        """Kill what is left, without waiting for it."""
+        for process in list(self._processes.values()):
+            process.kill()
+            self._forget(process)
+
+    def _act(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Spawn():
+                    self._spawn(action)
+                case Kill(child):
+                    self._processes[child].kill()
+                    if self.watch.worker is None:
+                        self._answered()
+                case Ask(child, request):
+                    self._ask(self._processes[child], request)
+                case Abandoned(count):
+                    logger.warning(
+                        "children that cannot be killed", extra={"provider": self._request.provider, "count": count}
+                    )
+                    self._abandoned()
+                case Status() | State() | Restarted():
+                    if not self._closing:
+                        self._tell(action)
+
+    def _spawn(self, action: Spawn) -> None:
+        start = frames.Start(request=self._request, sampling=self._sampling, exclude=action.exclude, only=action.only)
+        try:
+            process = Process(action.child, start)
+        except OSError as error:
+            self._act(self.watch.not_started(action.child, str(error), time.monotonic()))
+            return
+        self._processes[action.child] = process
+        self._listen(process)
+        self._loop.add_reader(process.output, self._on_output, process)
+
+    def _ask(self, process: Process, request: frames.Request) -> None:
+        if not process.ask(request) and isinstance(request, frames.Exclude):
+            self._act(self.watch.broken(process.number, "it takes no requests", time.monotonic()))
+
+    def _tell(self, action: Status | State | Restarted) -> None:
+        provider = self._request.provider
+        match action:
+            case Status(up, reason, library_version, news):
+                self._fleet.provider_status(provider, up=up, reason=reason, library_version=library_version)
+                if news and up:
+                    logger.info("provider is up", extra={"provider": provider, "library_version": library_version})
+                elif news:
+                    logger.warning("provider is down", extra={"provider": provider, "reason": reason})
+            case State(key, state, reason):
+                self._fleet.device_state(key, state)
+                self._energy_at.pop(key, None)
+                logger.log(
+                    logging.WARNING if reason else logging.INFO,
+                    "device is %s",
+                    state.value,
+                    extra={"provider": provider, "device": key, "reason": reason},
+                )
+            case Restarted(cause):
+                self._fleet.restarted(provider, cause)
+
+    def _listen(self, process: Process) -> None:
+        self._listening.add(process.number)
+        self._loop.add_reader(process.reports, self._on_reports, process)
+
+    def _pause(self, process: Process) -> None:
+        self._listening.discard(process.number)
+        self._loop.remove_reader(process.reports)
+
+    def _on_reports(self, process: Process) -> None:
+        if self._pending is None and self.watch.ready:
+            self._pause(process)
+            self._loop.call_later(_GATHER_SECONDS, self._resume, process)
+        else:
+            self._drain(process, _PIECES)
+
+    def _resume(self, process: Process) -> None:
+        known = self._processes.get(process.number) is process
+        if not known or process.number in self._listening or process.number in self._deaf:
+            return
+        self._listen(process)
+        self._drain(process, _PIECES)
+
+    def _drain(self, process: Process, pieces: int) -> None:
+        for _ in range(pieces):
+            try:
+                heard = process.hear()
+            except frames.FrameError as error:
+                self._stop_listening(process, str(error))
+                return
+            self._take(process, heard.reports)
+            if heard.ended:
+                self._stop_listening(process, "it closed its pipe")
+            if heard.emptied or process.number in self._deaf:
+                return
+
+    def _stop_listening(self, process: Process, reason: str) -> None:
+        self._pause(process)
+        self._deaf.add(process.number)
+        self._act(self.watch.broken(process.number, reason, time.monotonic()))
+
+    def _take(self, process: Process, reports: tuple[frames.Report, ...]) -> None:
+        now, wall = time.monotonic(), time.time()
+        for report in reports:
+            if self.watch.worker == process.number:
+                self._publish(report, now, wall)
+            self._act(self.watch.heard(process.number, report, now))
+
+    def _publish(self, report: frames.Report, now: float, wall: float) -> None:
+        provider = self._request.provider
+        match report:
+            case frames.Sampled(sample):
+                self._note_energy(sample)
+                self._fleet.observed(provider, sample, now, wall)
+            case frames.Enumerated(devices):
+                keys = {device.key for device in devices}
+                self._energy_at = {key: at for key, at in self._energy_at.items() if key in keys}
+                self._fleet.enumerated(provider, devices, now)
+            case frames.PassTook(seconds):
+                for group, took in seconds.items():
+                    self._fleet.pass_took(provider, group, took)
+            case frames.FreshDone(token) if token == self._token:
+                self._answered()
+            case _:
+                pass
+
+    def _note_energy(self, sample: Sample) -> None:
+        if sample.lost:
+            self._energy_at.pop(sample.device.key, None)
+        elif (at := sample.taken_at.get(Group.ENERGY)) is not None:
+            self._energy_at[sample.device.key] = at
+
+    def _answered(self) -> None:
+        """Let those go who wait for fresh energy: it has come, or will not."""
+        if self._pending is not None:
+            self._pending.set_result(None)
+            self._pending = None
+
+    def _on_output(self, process: Process) -> None:
+        data = process.printed()
+        if data is None:
+            self._loop.remove_reader(process.output)
+            return
+        self._log(self._output.feed(data, time.monotonic()))
+
+    def _log(self, lines: list[Line]) -> None:
+        for line in lines:
+            logger.log(line.level, "the library printed: %s", line.text, extra={"provider": self._request.provider})
+
+    def _reap(self, process: Process) -> None:
+        status = process.status()
+        if status is None:
+            return
+        if process.number not in self._deaf:
+            self._drain(process, _LAST_PIECES)
+        for _ in range(_LAST_PIECES):
+            if not (data := process.printed()):
+                break
+            self._log(self._output.feed(data, time.monotonic()))
+        self._log(self._output.end(time.monotonic()))
+        if self.watch.worker == process.number:
+            self._answered()
+        self._forget(process)
+        self._act(self.watch.ended(process.number, status, time.monotonic()))
+
+    def _forget(self, process: Process) -> None:
+        self._loop.remove_reader(process.reports)
+        self._loop.remove_reader(process.output)
+        self._listening.discard(process.number)
+        self._deaf.discard(process.number)
+        del self._processes[process.number]
+        process.close()

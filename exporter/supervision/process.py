@@ -1,0 +1,116 @@
+"""The parent's hold on one child process: it is started, fed, listened to, killed and reaped without waiting."""
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from exporter.supervision import frames
+
+_PIPE_BYTES = 256 * 1024
+_READ_BYTES = 64 * 1024
+
+
+class Heard(NamedTuple):
+    reports: tuple[frames.Report, ...]
+    emptied: bool
+    """Nothing more is in the pipe for the moment."""
+    ended: bool = False
+    """Nothing will ever come."""
+
+
+class Process:
+    """Descriptors are non-blocking, and closed by `close`."""
+
+    def __init__(self, number: int, start: frames.Start) -> None:
+        """Start the child. Raises OSError."""
+        self.number = number
+        self.provider = start.request.provider
+        with contextlib.ExitStack() as undo:
+            self.reports, report_end = _pipe(undo)
+            request_end, self._requests = _pipe(undo)
+            self.output, output_end = _pipe(undo)
+            # What a first pass over many devices gives, so that the child seldom waits for us; 64 KiB do as well.
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(self.reports, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+            command = [sys.executable, "-u", "-P", "-m", "exporter.supervision.worker"]
+            self._process = subprocess.Popen(  # noqa: S603 -- our own module under our own interpreter
+                [*command, self.provider, str(report_end), str(request_end), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=output_end,
+                stderr=output_end,
+                pass_fds=(report_end, request_end),
+                cwd="/",
+                # The very modules that the parent runs, wherever they come from.
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+            )
+            undo.pop_all()
+        for descriptor in (report_end, request_end, output_end):
+            os.close(descriptor)
+        for descriptor in (self.reports, self._requests, self.output):
+            os.set_blocking(descriptor, False)
+        self._inbox = frames.reports()
+        self.ask(start)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, request: frames.Request) -> bool:
+        """Send a request; false when the child does not take any."""
+        data = frames.encode(request)
+        try:
+            return os.write(self._requests, data) == len(data)
+        except OSError:
+            return False
+
+    def hear(self) -> Heard:
+        """Return the reports in the next piece of the pipe. Raises FrameError."""
+        try:
+            data = os.read(self.reports, _READ_BYTES)
+        except BlockingIOError:
+            return Heard((), emptied=True)
+        if not data:
+            return Heard((), emptied=True, ended=True)
+        return Heard(tuple(self._inbox.feed(data)), emptied=len(data) < _READ_BYTES)
+
+    def printed(self) -> bytes | None:
+        """Return a piece of what it printed: b"" when there is nothing yet, None at the end."""
+        try:
+            return os.read(self.output, _READ_BYTES) or None
+        except BlockingIOError:
+            return b""
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def status(self) -> int | None:
+        """Reap it. None: it has not ended. Negative: the signal that ended it."""
+        return self._process.poll()
+
+    def is_stopped(self) -> bool:
+        """Whether a signal or a debugger holds it."""
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_bytes()
+        except OSError:
+            return False
+        # The name of the program stands in parentheses and may hold any character.
+        return stat.rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])
+
+    def close(self) -> None:
+        for descriptor in (self.reports, self._requests, self.output):
+            os.close(descriptor)
+        if self._process.returncode is None:
+            # It cannot be killed and is left behind: subprocess is not to complain of it when this object goes.
+            self._process.returncode = -signal.SIGKILL
+
+
+def _pipe(undo: contextlib.ExitStack) -> tuple[int, int]:
+    reader, writer = os.pipe()
+    undo.callback(os.close, reader)
+    undo.callback(os.close, writer)
+    return reader, writer

@@ -1,0 +1,137 @@
+"""Which groups of which device are due when. Pure: time is an argument, and so is the source of jitter."""
+
+import math
+from collections.abc import Sequence
+from random import Random
+
+from exporter.config import SamplingConfig
+from exporter.model import Group, Groups, Sample
+
+AVERAGED_WINDOW_SECONDS = 0.5
+AVERAGED_PERIOD_SECONDS = 1.0
+INSTANT_PERIOD_SECONDS = 0.1
+ENUMERATE_SECONDS = 60.0
+ENUMERATE_LOST_SECONDS = 10.0
+"""While a device is lost: its handle is void until the vendor's library has been asked for it again."""
+_JITTER = 0.1
+_SLACK = 0.05
+_EVERYTHING = Groups({Group.ENERGY, Group.LOAD, Group.STATE, Group.PROCESSES})
+_ENERGY = Groups({Group.ENERGY})
+
+
+class _Cadence:
+    """Times of one group: on a grid from the start, or with jitter; what was missed is skipped, never caught up."""
+
+    def __init__(self, period: float, start: float, random: Random | None = None) -> None:
+        self.due = start
+        self._period = period
+        self._start = start
+        self._random = random
+        # A grid may come a little early so as to share a pass with its neighbours: fewer times to wake up.
+        self.slack = 0.0 if random is not None else period * _SLACK
+
+    def advance(self, now: float) -> None:
+        if self._random is None:
+            passed = math.floor((now + self.slack - self._start) / self._period + 1e-9)
+            self.due = self._start + (passed + 1) * self._period
+            return
+        step = self._period * self._random.uniform(1 - _JITTER, 1 + _JITTER)
+        self.due = self.due + step if self.due + step > now else now + step
+
+
+class _Device:
+    def __init__(self) -> None:
+        self.new = True
+        self.averaged = False
+        self.lost = False
+
+
+class Schedule:
+    """The times of one worker's reads.
+
+    Energy of a device is read once a second where its power is an average over about a second, else ten times with
+    jitter, so that no periodic load hides between the reads.
+    """
+
+    def __init__(self, sampling: SamplingConfig, random: Random, now: float) -> None:
+        averaged = sampling.energy_seconds or AVERAGED_PERIOD_SECONDS
+        instant = sampling.energy_seconds or INSTANT_PERIOD_SECONDS
+        self._averaged = _Cadence(averaged, now)
+        self._instant = _Cadence(instant, now, random)
+        self._grids = {
+            Group.LOAD: _Cadence(sampling.load_seconds, now),
+            Group.STATE: _Cadence(sampling.state_seconds, now),
+            Group.PROCESSES: _Cadence(sampling.processes_seconds, now),
+        }
+        self._all = (*self._grids.values(), self._averaged, self._instant)
+        self._taken: list[_Cadence] = []
+        self._devices: dict[str, _Device] = {}
+        self._enumerate_at = now
+
+    def enumeration_due(self, now: float) -> bool:
+        return now >= self._enumerate_at
+
+    def enumerated(self, keys: Sequence[str], now: float) -> None:
+        """Take the devices that are to be read, in the order of reading; new ones are read completely at once."""
+        self._devices = {key: self._devices.get(key) or _Device() for key in keys}
+        lost = any(device.lost for device in self._devices.values())
+        self._enumerate_at = now + (ENUMERATE_LOST_SECONDS if lost else ENUMERATE_SECONDS)
+
+    def observed(self, sample: Sample, now: float) -> None:
+        """Learn from a sample how often its device is to be read, and whether to enumerate anew."""
+        device = self._devices.get(sample.device.key)
+        if device is None:
+            return
+        device.new = False
+        if sample.lost and not device.lost:
+            self._enumerate_at = now
+        device.lost = sample.lost
+        if sample.power_kind is not None:
+            window = sample.power_window_seconds
+            device.averaged = (
+                sample.power_kind == "average" and window is not None and window >= AVERAGED_WINDOW_SECONDS
+            )
+
+    def take(self, now: float) -> list[tuple[str, Groups]]:
+        """Return what is to be read in this pass, and count it as done at `now`."""
+        # Also those that nobody follows: a device whose kind is learnt in this pass has had its reading.
+        reached = [cadence for cadence in self._all if cadence.due - cadence.slack <= now]
+        active = self._active()
+        self._taken = [cadence for cadence in reached if cadence in active]
+        grids = Groups(group for group, cadence in self._grids.items() if cadence in self._taken)
+        averaged = grids | _ENERGY if self._averaged in self._taken else grids
+        instant = grids | _ENERGY if self._instant in self._taken else grids
+        for cadence in reached:
+            cadence.advance(now)
+        due = [(key, self._groups(device, averaged, instant)) for key, device in self._devices.items()]
+        return [(key, groups) for key, groups in due if groups]
+
+    def finished(self, now: float) -> None:
+        """Note the end of the pass: what became due again while it ran is skipped, so that a slow library can rest."""
+        for cadence in self._taken:
+            if cadence.due <= now:
+                cadence.advance(now)
+
+    def wait(self, now: float) -> float:
+        """Return the seconds until something is due; at least 0."""
+        if any(device.new for device in self._devices.values()):
+            return 0.0
+        due = [cadence.due for cadence in self._active()] if self._devices else []
+        return max(0.0, min([*due, self._enumerate_at]) - now)
+
+    def _groups(self, device: _Device, averaged: Groups, instant: Groups) -> Groups:
+        if device.new:
+            return _EVERYTHING
+        if device.lost:
+            # Asked now and then whether it is back, not ten times a second.
+            return _EVERYTHING if Group.STATE in averaged else Groups()
+        return averaged if device.averaged else instant
+
+    def _active(self) -> list[_Cadence]:
+        active = list(self._grids.values())
+        present = [device for device in self._devices.values() if not device.lost]
+        if any(device.averaged for device in present):
+            active.append(self._averaged)
+        if any(not device.averaged for device in present):
+            active.append(self._instant)
+        return active

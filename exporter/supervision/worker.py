@@ -1,0 +1,229 @@
+"""The child process: opens one provider, reads its devices on a schedule, and reports over a pipe.
+
+Run as `python -m exporter.supervision.worker PROVIDER REPORTS REQUESTS PARENT`: two descriptors and the pid of the
+parent. Small on purpose: it imports no event loop, no web server and no vendor package but its own provider's.
+"""
+
+import ctypes
+import importlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from exporter.model import Device, Group, Groups, Sample
+from exporter.providers import PROVIDERS
+from exporter.providers.protocol import OpenContext, Opener, Provider, ProviderError
+from exporter.supervision import frames
+from exporter.supervision.port import ParentGoneError, Port
+from exporter.supervision.schedule import Schedule
+
+_ENERGY = Groups({Group.ENERGY})
+_EVERYTHING = Groups({Group.ENERGY, Group.LOAD, Group.STATE, Group.PROCESSES})
+_PR_SET_PDEATHSIG = 1
+
+
+class Worker:
+    """One thread. Every call into the library is announced first, so that the parent knows which one never returned."""
+
+    def __init__(
+        self, start: frames.Start, opener: Opener, port: Port, random: Random, clock: Callable[[], float]
+    ) -> None:
+        self._start = start
+        self._opener = opener
+        self._port = port
+        self._random = random
+        self._clock = clock
+        self._devices: dict[str, Device] = {}
+        self._excluded = frozenset(start.exclude)
+        self._chosen: frozenset[str] | None = None
+        self._energy_at: dict[str, float] = {}
+        self._lost: set[str] = set()
+        self._token: int | None = None
+        self._serving: Provider | None = None
+        self._shutdown = False
+
+    def run(self) -> int:
+        """Serve until asked to end; return the exit status. Raises ParentGoneError."""
+        request = self._start.request
+        context = OpenContext(between_calls=self._between_calls, root=Path(request.root), scenario=request.scenario)
+        try:
+            provider, version = self._opener(context)
+        except ProviderError as error:
+            return self._failed("unavailable", str(error))
+        except Exception as error:  # noqa: BLE001 -- vendor packages raise anything while they are imported
+            return self._failed("unavailable", _described(error))
+        self._port.send(frames.Opened(version))
+        try:
+            if self._start.only is None:
+                self._serve(provider)
+            else:
+                self._probe(provider, self._start.only)
+        except ProviderError as error:
+            return self._failed("lost", str(error))
+        except ParentGoneError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- the parent has to learn the reason, and opens the provider anew
+            return self._failed("crash", _described(error))
+        finally:
+            self._serving = None
+            provider.close()
+        self._port.flush()
+        return os.EX_OK
+
+    def _serve(self, provider: Provider) -> None:
+        schedule = Schedule(self._start.sampling, self._random, self._clock())
+        while not self._shutdown:
+            if schedule.enumeration_due(self._clock()):
+                self._enumerate(provider, schedule)
+            due = schedule.take(self._clock())
+            self._pass(provider, schedule, due)
+            schedule.finished(self._clock())
+            if not self._shutdown:
+                self._wait(schedule)
+
+    def _enumerate(self, provider: Provider, schedule: Schedule | None = None) -> None:
+        # Handles are in the making until it returns: nothing is read meanwhile.
+        self._serving = None
+        self._port.send(frames.Enumerating())
+        self._port.flush()
+        devices = provider.devices()
+        self._port.send(frames.Enumerated(devices))
+        self._devices = {device.key: device for device in devices}
+        if schedule is not None:
+            self._choose(schedule)
+
+    def _choose(self, schedule: Schedule) -> None:
+        self._chosen = self._excluded
+        schedule.enumerated([key for key in self._devices if key not in self._excluded], self._clock())
+
+    def _pass(self, provider: Provider, schedule: Schedule, due: list[tuple[str, Groups]]) -> None:
+        took: dict[Group, float] = {}
+        self._serving = provider
+        for key, groups in due:
+            sample = self._read(provider, key, groups)
+            schedule.observed(sample, self._clock())
+            for group, seconds in sample.read_seconds.items():
+                took[group] = took.get(group, 0.0) + seconds
+            self._between_calls()
+            if self._shutdown:
+                break
+        if took:
+            self._port.send(frames.PassTook(took))
+
+    def _wait(self, schedule: Schedule) -> None:
+        if self._excluded != self._chosen:
+            self._choose(schedule)
+        while self._excluded == self._chosen and not self._shutdown and (seconds := schedule.wait(self._clock())) > 0:
+            self._port.send(frames.Waiting(seconds))
+            self._port.flush()
+            self.take(self._port.requests(seconds))
+            self._refresh()
+
+    def _probe(self, provider: Provider, key: str) -> None:
+        self._enumerate(provider)
+        if key in self._devices:
+            self._read(provider, key, _EVERYTHING)
+
+    def _read(self, provider: Provider, key: str, groups: Groups) -> Sample:
+        self._port.send(frames.Reading(key))
+        self._port.flush()
+        sample = provider.read(self._devices[key], groups)
+        self._port.send(frames.Sampled(sample))
+        if sample.lost:
+            self._lost.add(key)
+        else:
+            self._lost.discard(key)
+        if Group.ENERGY in groups:
+            self._energy_at[key] = self._clock()
+        return sample
+
+    def _between_calls(self) -> None:
+        """Serve what the parent asks for; the providers call this before each call into the vendor's library."""
+        if self._serving is not None:
+            self.take(self._port.requests(0))
+            self._refresh()
+
+    def take(self, requests: list[frames.Request]) -> None:
+        """Note what the parent asks for; it is done at the next call into the library, or after it."""
+        for request in requests:
+            match request:
+                case frames.Fresh(token):
+                    self._token = token
+                case frames.Exclude(keys):
+                    self._excluded = frozenset(keys)
+                case frames.Shutdown():
+                    self._shutdown = True
+                case frames.Start():
+                    pass
+
+    def _refresh(self) -> None:
+        provider, token = self._serving, self._token
+        if provider is None or token is None:
+            return
+        self._token = None
+        # The reads below call back into `_between_calls`: nothing is served there until they are done.
+        self._serving = None
+        for key in self._devices:
+            if key in self._excluded or key in self._lost or key not in self._energy_at:
+                continue
+            if self._clock() - self._energy_at[key] >= frames.FRESH_SECONDS:
+                self._read(provider, key, _ENERGY)
+        self._serving = provider
+        self._port.send(frames.FreshDone(token))
+        self._port.flush()
+
+    def _failed(self, cause: frames.Cause, reason: str) -> int:
+        self._port.send(frames.Failed(cause, reason))
+        self._port.flush()
+        return os.EX_UNAVAILABLE
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def find_opener(request: frames.WorkerRequest) -> Opener:
+    """Return the opener that is asked for by name, or by import path."""
+    if request.opener is None:
+        return PROVIDERS[request.provider].open
+    module, _, attribute = request.opener.partition(":")
+    opener: Opener = getattr(importlib.import_module(module), attribute)
+    return opener
+
+
+def _die_with(parent: int) -> None:
+    """End when the parent does, even while a call into the library never returns."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        # It ended before it could be watched.
+        os._exit(os.EX_UNAVAILABLE)
+
+
+def main(arguments: list[str]) -> int:
+    """Serve one provider until the parent asks for the end or is gone."""
+    reports, requests, parent = (int(argument) for argument in arguments[2:5])
+    _die_with(parent)
+    # Ctrl-C and `systemctl kill` reach the whole group: what they mean is the parent's to decide.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+    port = Port(reports, requests)
+    first: list[frames.Request] = []
+    while not first:
+        first = port.requests(1.0)
+    start, *more = first
+    if not isinstance(start, frames.Start):
+        return os.EX_UNAVAILABLE
+    try:
+        worker = Worker(start, find_opener(start.request), port, Random(), time.monotonic)  # noqa: S311 -- jitter
+        worker.take(more)
+        return worker.run()
+    except ParentGoneError:
+        return os.EX_UNAVAILABLE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
