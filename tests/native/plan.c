@@ -464,15 +464,15 @@ static void sort_sets(plan_device *d)
 
 static int parse(char *text)
 {
+    if (strncmp(text, "plan 1\n", 7)) return -1;
     plan_device *d = &plan.machine;
     plan_set *set = &d->set;
     for (char *line = text, *next; line && *line; line = next) {
         next = strchr(line, '\n');
         if (next) *next++ = 0;
         char *at = line, *what = word(&at);
-        if (line == text) {
-            if (strcmp(what, "plan") || number(&at) != 1) return -1;
-        } else if (!strcmp(what, "epoch")) {
+        if (line == text) continue;
+        if (!strcmp(what, "epoch")) {
             plan.epoch = number(&at);
         } else if (!strcmp(what, "machine")) {
             set = &d->set;

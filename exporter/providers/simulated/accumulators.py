@@ -8,18 +8,21 @@ from exporter.providers.simulated.device import Accumulator, Replacement, Slot, 
 from exporter.providers.simulated.physics import Track, Window
 from exporter.providers.simulated.schema import Counter, Event
 
+MODULE = "module_watts"
+"""Track of the true power of the module; its sensor is the reading module_power_watts."""
+
 _SHOWN: Mapping[str, float] = {"zero": 0.0, "ones": math.inf, "absent": math.nan}
 
 
 def accumulators(counter: Counter, model: Model, tracks: Mapping[str, Track]) -> dict[Slot, Accumulator]:
-    """Return the device's own accumulator (whose scope may be its module) and that of its module, where there are any."""
+    """Return the device's own accumulator, whose scope may be its module, and the module's, where there are any."""
     if counter.kind == "absent" or model.accumulator_period is None:
         return {}
     scope = counter.scope or model.accumulator_scope
-    name = "module_power_watts" if scope == "module" else "power_watts"
+    name = MODULE if scope == "module" else "power_watts"
     result: dict[Slot, Accumulator] = {"gpu": _accumulator(counter, model, name, tracks[name])}
-    if "module_power_watts" in tracks:
-        result["module"] = _accumulator(counter, model, "module_power_watts", tracks["module_power_watts"])
+    if MODULE in tracks:
+        result["module"] = _accumulator(counter, model, MODULE, tracks[MODULE])
     return result
 
 

@@ -1,37 +1,33 @@
 """From a scenario to devices: what follows from what (power from load, heat from power, memory from processes)."""
 
-import hashlib
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from exporter.providers.simulated import loads
-from exporter.providers.simulated.accumulators import accumulators
-from exporter.providers.simulated.catalogue import DRIVERS, GIB, LIBRARIES, MIB, MODELS, Clock, Model
-from exporter.providers.simulated.device import Fault, Integral, Mean, Override, Row, SimulatedDevice
-from exporter.providers.simulated.physics import Track, Window, heated
+from exporter.providers.simulated.accumulators import MODULE, accumulators
+from exporter.providers.simulated.catalogue import DRIVERS, GIB, LIBRARIES, MIB, MODELS, Clock, Model, Sensor, Vendor
+from exporter.providers.simulated.device import Fault, Integral, Mean, SimulatedDevice
+from exporter.providers.simulated.faults import call_faults, overrides
+from exporter.providers.simulated.identity import identity, pci_numbers
+from exporter.providers.simulated.physics import Track, heated
 from exporter.providers.simulated.residents import memory_used, partition_rows, process_rows
-from exporter.providers.simulated.schema import DeviceSpec, FaultSpec, Scenario, Timed
+from exporter.providers.simulated.schema import DeviceSpec, Scenario
 
-LOST_STATUS: Mapping[str, int] = {"nvidia": 15, "amd": 12}
-"""GPU_IS_LOST of NVML, IO of AMD SMI."""
+FAN_STARTS = 0.1
+"""Share of full load below which fans stand still."""
 
-GARBAGE: Mapping[str, float] = {
-    "power_watts": 60_000.0,
-    "utilization_ratio": 42.0,
-    "memory_controller_utilization_ratio": 42.0,
-    "memory_used_bytes": 2.0**59,
-    "temperature_gpu_celsius": 9_999.0,
-    "temperature_hotspot_celsius": 9_999.0,
-    "temperature_memory_celsius": 9_999.0,
-    "clock_graphics_hertz": 9e11,
-    "fan_ratio": 90.0,
-}
-"""What readings show that are garbage, unless the scenario says so: none of it is physical."""
-
-_NVIDIA_REASONS = ("application_clocks", "display_clocks", "hw_power_brake", "hw_slowdown", "hw_thermal", "sw_thermal", "sync_boost")  # fmt: skip
+_NVIDIA_REASONS = (
+    "application_clocks",
+    "display_clocks",
+    "hw_power_brake",
+    "hw_slowdown",
+    "hw_thermal",
+    "sw_thermal",
+    "sync_boost",
+)
 _NVIDIA_TIMED_REASONS = ("hw_power_brake", "hw_thermal", "sw_thermal", "sync_boost")
 _AMD_REASONS = ("hw_thermal", "memory_thermal", "processor_hot", "sw_thermal", "voltage_regulator_thermal")
 
@@ -58,7 +54,7 @@ def assemble(scenario: Scenario) -> Assembled:
             per_vendor[model.vendor] = number + 1
             devices.append(_Assembly(scenario, spec, model, len(devices), number, copy).device())
     # A process loads the library of one vendor; on a machine of both, each device says its own versions as well.
-    vendor = "nvidia" if "nvidia" in per_vendor or not per_vendor else "amd"
+    vendor: Vendor = "nvidia" if "nvidia" in per_vendor or not per_vendor else "amd"
     texts = {
         "driver_version": scenario.driver_version or DRIVERS[vendor],
         "library_version": scenario.library_version or LIBRARIES[vendor],
@@ -66,24 +62,22 @@ def assemble(scenario: Scenario) -> Assembled:
         **{f"{name}_driver_version": version for name, version in DRIVERS.items()},
         **{f"{name}_library_version": version for name, version in LIBRARIES.items()},
     }
-    faults = tuple(_fault(f, 0) for f in scenario.faults)
-    return Assembled(tuple(devices), texts, {"kernel_driver_loaded": float(scenario.driver_loaded)}, faults)
+    numbers = {"kernel_driver_loaded": float(scenario.driver_loaded)}
+    return Assembled(tuple(devices), texts, numbers, call_faults(scenario.faults, ""))
 
 
 class _Assembly:
     """One device while it is put together."""
 
     def __init__(self, scenario: Scenario, spec: DeviceSpec, model: Model, index: int, number: int, copy: int) -> None:
-        self._scenario, self._spec, self._model = scenario, spec, model
-        self._index, self._number, self._copy = index, number, copy
-        self._texts: dict[str, str] = {}
-        self._numbers: dict[str, float] = {}
+        self._spec, self._model, self._index, self._copy = spec, model, index, copy
+        self._texts, self._numbers = identity(model, spec.model, index, number)
+        self._texts["driver_version"] = scenario.driver_version or DRIVERS[model.vendor]
         self._tracks: dict[str, Track] = {}
         self._readings: dict[str, Mean | Integral] = {}
 
     def device(self) -> SimulatedDevice:
         model, spec = self._model, self._spec
-        self._identity()
         self._power()
         self._load()
         self._memory()
@@ -91,73 +85,22 @@ class _Assembly:
         if spec.partitions and model.vendor == "nvidia":
             # The parent of MIG instances refuses every kind of utilisation.
             self._remove(
-                name for name in (*self._readings, *self._tracks, *self._numbers) if name.endswith("utilization_ratio")
+                [n for n in (*self._readings, *self._tracks, *self._numbers) if n.endswith("utilization_ratio")]
             )
         self._given()
-        texts = {name: text for name, text in self._texts.items() if text}
-        key = texts["uuid"] if model.vendor == "nvidia" else texts["unique_id"]
-        rows = (*partition_rows(spec, model, key, self._numbers), *process_rows(spec, self._index))
-        plain = SimulatedDevice(key=key, vendor=model.vendor, texts=texts, numbers=self._numbers, tracks=self._tracks, readings=self._readings)  # fmt: skip
-        return SimulatedDevice(
+        key = self._texts["uuid" if model.vendor == "nvidia" else "unique_id"]
+        device = SimulatedDevice(
             key=key,
             vendor=model.vendor,
-            texts=texts,
+            texts=self._texts,
             numbers=self._numbers,
             tracks=self._tracks,
             readings=self._readings,
-            overrides=tuple(self._overrides(plain)),
             accumulators=accumulators(spec.accumulator, model, self._tracks),
-            rows=rows,
-            faults=tuple(
-                _fault(f, LOST_STATUS[model.vendor]) for f in spec.faults if f.kind not in ("garbage", "stuck", "ones")
-            ),
+            rows=(*partition_rows(spec, model, key, self._numbers), *process_rows(spec, self._index)),
+            faults=call_faults(spec.faults, model.vendor),
         )
-
-    def _identity(self) -> None:
-        model, n = self._model, self._number
-        digest = hashlib.sha256(f"{self._spec.model} {self._index}".encode()).hexdigest()
-        bus = (0x1B + 0x11 * self._index) % 256
-        domain = self._index // 256
-        texts = {
-            "name": model.name,
-            "architecture": model.architecture,
-            "serial": f"1{int(digest[40:52], 16) % 10**12:012d}",
-            "board_name": model.name,
-            "memory_type": model.memory_type,
-            "pci_address": f"{domain:04x}:{bus:02x}:00.0",
-            "driver_version": self._scenario.driver_version or DRIVERS[model.vendor],
-        }
-        numbers = {
-            "pci_device_id": model.pci_device_id,
-            "pci_subsystem_id": model.pci_subsystem_id,
-            "pci_revision": 0xA1 if model.vendor == "nvidia" else 0,
-            "minor": n,
-        }
-        if model.vendor == "nvidia":
-            texts["uuid"] = f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
-        else:
-            unique = digest[:16]
-            texts["unique_id"] = unique
-            # As the library derives it from unique_id and the PCI device id, up to ROCm 6.4.
-            texts["uuid"] = f"{unique[:2]}ff{model.pci_device_id:04x}-0000-1000-80{unique[2:4]}-{unique[4:]}"
-            if model.compute_partitions:
-                texts |= {"compute_partition": "SPX", "memory_partition": "NPS1"}
-            render = 128 + 8 * n if model.compute_partitions else 128 + n
-            numbers |= {
-                "minor": render,
-                "render_minor": render,
-                "card_minor": n + 1,
-                "kfd_gpu_id": int(digest[32:36], 16) or 1,
-                "kfd_node_id": n + 2,
-                "hip_id": n,
-            }
-        self._texts = {**texts, **model.texts}
-        self._numbers = {**{k: float(v) for k, v in numbers.items()}, **{k: float(v) for k, v in model.numbers.items()}}
-        given = self._spec.texts.pci_address or texts["pci_address"]
-        address, _, function = given.rpartition(".")
-        for name, part in zip(("pci_domain", "pci_bus", "pci_device"), address.split(":"), strict=True):
-            self._numbers[name] = float(int(part, 16))
-        self._numbers["pci_function"] = float(int(function, 16))
+        return replace(device, overrides=tuple(overrides(spec.faults, device)))
 
     def _power(self) -> None:
         model = self._model
@@ -186,7 +129,11 @@ class _Assembly:
             self._varying("memory_power_watts", lambda share: low + (high - low) * share)
         if model.module is not None:
             constant = model.module.constant
-            self._tracks["module_power_watts"] = power.map(lambda watts: watts + constant)
+            given = self._spec.values.module_power_watts
+            module = power.map(lambda watts: watts + constant) if given is None else Track.constant(given)
+            self._tracks[MODULE] = module
+            sensor = model.average or Sensor(0.0, 0.0)
+            self._readings["module_power_watts"] = Mean(MODULE, sensor.window, sensor.period)
             self._numbers["module_power_limit_watts"] = model.module.limit
         if model.accumulator_period is not None and self._spec.accumulator.kind != "absent":
             self._texts["counter_scope"] = self._spec.accumulator.scope or model.accumulator_scope
@@ -234,7 +181,7 @@ class _Assembly:
     def _state(self) -> None:
         model, power = self._model, self._tracks["power_watts"]
         for sensor, warmth in model.warmth.items():
-            track = heated(power, ambient=warmth.ambient, per_watt=warmth.per_watt, time_constant=warmth.time_constant, step=1.0)  # fmt: skip
+            track = heated(power, warmth, step=1.0)
             self._put(f"temperature_{sensor}_celsius", track)
         if model.margin_limit_celsius is not None:
             margin = model.margin_limit_celsius
@@ -250,8 +197,8 @@ class _Assembly:
             self._clock(domain, clock)
         self._throttle()
         if model.fan:
-            self._varying("fan_ratio", lambda share: 0.0 if share < 0.1 else round(0.25 + 0.5 * share, 2))
-            self._varying("fan_rpm", lambda share: 0.0 if share < 0.1 else round(900 + 1700 * share))
+            self._varying("fan_ratio", lambda share: 0.0 if share < FAN_STARTS else round(0.25 + 0.5 * share, 2))
+            self._varying("fan_rpm", lambda share: 0.0 if share < FAN_STARTS else round(900 + 1700 * share))
         self._errors()
         self._numbers |= {
             "pcie_generation": float(model.pcie_generation),
@@ -282,7 +229,10 @@ class _Assembly:
             capped = (limit / watts) ** (1 / 3) if watts > limit > 0 else 1.0
             return round(clock.highest * capped * (1.0 - 0.08 * share) / 5e6) * 5e6
 
-        busy = self._demand.map(hertz) if domain in ("graphics", "sm") else self._demand.map(lambda w: clock.highest if loads.share(self._model, w) > 0 else clock.idle)  # fmt: skip
+        def fixed(watts: float) -> float:
+            return clock.highest if loads.share(self._model, watts) > 0 else clock.idle
+
+        busy = self._demand.map(hertz if domain in ("graphics", "sm") else fixed)
         self._put(f"clock_{domain}_hertz", busy)
         self._numbers[f"clock_{domain}_max_hertz"] = clock.highest
 
@@ -292,8 +242,10 @@ class _Assembly:
             self._numbers[f"throttle_{reason}"] = 0.0
         for reason in _NVIDIA_TIMED_REASONS if nvidia else _AMD_REASONS:
             self._numbers[f"throttle_{reason}_seconds"] = 0.0
-        self._tracks["throttle_sw_power_cap"] = self._demand.map(lambda watts: float(watts > limit))
-        self._readings["throttle_sw_power_cap_seconds"] = Integral("throttle_sw_power_cap")
+        capped = self._demand.map(lambda watts: float(watts > limit))
+        self._put("throttle_sw_power_cap", capped)
+        self._tracks["capped"] = capped
+        self._readings["throttle_sw_power_cap_seconds"] = Integral("capped")
         if nvidia:
             self._varying("throttle_idle", lambda share: float(share <= 0))
 
@@ -313,19 +265,18 @@ class _Assembly:
             )
 
     def _given(self) -> None:
-        """Fixed values and texts of the scenario, then what it says is absent."""
+        """Take over fixed values and texts of the scenario, then drop what it says is absent."""
         for name, value in msgspec.structs.asdict(self._spec.values).items():
-            if value is not None:
-                if name != "power_watts":
-                    self._remove((name,))
-                    self._numbers[name] = float(value)
-        for name, text in msgspec.structs.asdict(self._spec.texts).items():
-            if text is not None:
-                self._texts[name] = text
+            if value is not None and name != "power_watts":
+                self._remove((name,))
+                self._numbers[name] = float(value)
+        given = msgspec.structs.asdict(self._spec.texts)
+        self._texts |= {name: text for name, text in given.items() if text is not None}
+        self._numbers |= pci_numbers(self._texts["pci_address"])
         self._remove(self._spec.absent)
 
-    def _remove(self, names: "Iterator[str] | tuple[str, ...]") -> None:
-        for name in tuple(names):
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
             self._texts.pop(name, None)
             self._numbers.pop(name, None)
             self._tracks.pop(name, None)
@@ -334,55 +285,13 @@ class _Assembly:
     def _share(self) -> Track:
         return self._demand.map(lambda watts: loads.share(self._model, watts))
 
-    def _varying(self, name: str, function: "Callable[[float], float]") -> None:
+    def _varying(self, name: str, function: Callable[[float], float]) -> None:
         self._put(name, self._share().map(function))
 
     def _put(self, name: str, track: Track) -> None:
-        """A track that never changes is a plain number."""
+        """Keep a track, or a plain number where it never changes."""
         values = {s.value for s in (*track.prefix, *track.period)}
         if len(values) == 1:
             self._numbers[name] = float(values.pop())
         else:
             self._tracks[name] = track
-
-    def _overrides(self, plain: SimulatedDevice) -> Iterator[Override]:
-        for f in self._spec.faults:
-            window = window_of(f)
-            given = {k: v for k, v in msgspec.structs.asdict(f.values).items() if v is not None}
-            match f.kind:
-                case "ones":
-                    values = dict.fromkeys(f.readings or ("power_watts",), math.inf)
-                case "garbage":
-                    values = given or {name: value for name, value in GARBAGE.items() if _has(plain, name)}
-                case "stuck":
-                    values = given or {
-                        name: _shown(plain, name, window.start) for name in f.readings or ("power_watts",)
-                    }
-                case _:
-                    continue
-            for name, value in values.items():
-                yield Override(name, window, float(value))
-
-
-def window_of(timed: Timed) -> Window:
-    end = math.inf if timed.to_seconds is None else timed.to_seconds
-    return Window(timed.from_seconds, end, timed.every_seconds or 0.0, timed.lasting_seconds or 0.0)
-
-
-def _fault(spec: FaultSpec, lost: int) -> Fault:
-    status = spec.status or (lost if spec.kind in ("lost", "removed") else 0)
-    # Only the kinds that vendor calls suffer get here; the rest are overrides.
-    return Fault(kind=spec.kind, window=window_of(spec), call=spec.call, status=status, seconds=spec.seconds)
-
-
-def _has(device: SimulatedDevice, name: str) -> bool:
-    return device.signal(name, 0.0) is not None
-
-
-def _shown(device: SimulatedDevice, name: str, t: float) -> float:
-    """Return what the reading shows at `t`; power as the device's main sensor does."""
-    if name == "power_watts":
-        kind = "average" if "power_average_window_seconds" in device.numbers else "instant"
-        window = device.numbers.get(f"power_{kind}_window_seconds", 0.0)
-        return device.power(t, window, device.numbers.get(f"power_{kind}_period_seconds", 0.0))
-    return device.signal(name, t) or 0.0

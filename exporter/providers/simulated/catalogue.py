@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
+from exporter.providers.simulated.physics import Warmth
+
 Vendor = Literal["nvidia", "amd"]
 
 MIB = 1 << 20
@@ -20,14 +22,6 @@ class Sensor(NamedTuple):
 
     window: float
     period: float
-
-
-class Warmth(NamedTuple):
-    """A temperature sensor: ambient + `per_watt` x power, approached with `time_constant` seconds."""
-
-    ambient: float
-    per_watt: float
-    time_constant: float
 
 
 class Clock(NamedTuple):

@@ -1,6 +1,6 @@
 """How busy a device is: each load pattern as a track of the power that it asks for.
 
-Patterns with chance in them are drawn once from their seed, so a scenario means the same on every host and at each start.
+Patterns with chance in them are drawn once from their seed: a scenario means the same on every host, at each start.
 """
 
 import math
@@ -83,7 +83,7 @@ def _bursts(load: Pattern, chance: random.Random) -> Iterator[Segment]:
 
 
 def _training(load: Pattern, chance: random.Random) -> Iterator[Segment]:
-    """Steps of computing, then exchanging gradients; now and then a checkpoint is written and the GPU waits."""
+    """Compute, then exchange gradients, step by step; now and then a checkpoint is written and the GPU waits."""
     step = 1.6 if load.period_seconds is None else load.period_seconds
     for _ in range(min(2000, max(1, round(load.checkpoint_seconds / step)))):
         yield Segment(0.78 * step, 0.94 + 0.06 * chance.random())
@@ -92,7 +92,7 @@ def _training(load: Pattern, chance: random.Random) -> Iterator[Segment]:
 
 
 def _inference(chance: random.Random) -> Iterator[Segment]:
-    """Requests at random: a short prefill at full load, then a decode that takes longer and less power."""
+    """Serve requests at random: a short prefill at full load, then a decode that takes longer and less power."""
     passed = 0.0
     while passed < _DRAWN_SECONDS / 2:
         parts = (

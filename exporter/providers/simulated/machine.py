@@ -1,4 +1,4 @@
-"""The simulated machine: its devices and the truth about them. A pure function of the clock, so it outlives the daemon."""
+"""The simulated machine: its devices and the truth about them, a pure function of the clock. It outlives the daemon."""
 
 import copy
 import math
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from exporter.providers.simulated.assembly import assemble
-from exporter.providers.simulated.device import Accumulator, Integral, Mean, SimulatedDevice, Slot
+from exporter.providers.simulated.device import Accumulator, Integral, Mean, SimulatedDevice, Slot, Stretch
 from exporter.providers.simulated.physics import last_update
 from exporter.providers.simulated.scenario import Scenario
 

@@ -10,6 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 MAX_SEGMENTS = 100_000
+MAX_WARMING = 2_000
+"""Segments over which warming up is shown lap by lap; longer ones warm up under their mean power."""
+
+SETTLED = 12.0
+"""Time constants after which a body counts as settled: what is left is 1/160,000 of the way."""
 
 
 class Segment(NamedTuple):
@@ -18,7 +23,7 @@ class Segment(NamedTuple):
 
 
 class Window(NamedTuple):
-    """When something is in force: from `start` until `end`, and only `lasting` seconds of each `every`, if that is not 0."""
+    """When something is in force: from `start` until `end`; where `every` is not 0, only `lasting` seconds of each."""
 
     start: float = 0.0
     end: float = math.inf
@@ -39,8 +44,6 @@ class Window(NamedTuple):
 
 class Track:
     """A quantity over time: `prefix` once, then `period` for ever. Constant within each segment."""
-
-    __slots__ = ("_areas", "_period_area", "_prefix_area", "_starts", "_values", "period", "period_seconds", "prefix", "prefix_seconds")  # fmt: skip
 
     def __init__(self, prefix: Iterable[Segment], period: Iterable[Segment]) -> None:
         self.prefix = tuple(Segment(*s) for s in prefix)
@@ -72,7 +75,7 @@ class Track:
         return (laps_b - laps_a) * self._period_area + (area_b - area_a)
 
     def mean(self, t: float, window: float, period: float) -> float:
-        """What a sensor shows at `t` that at each multiple of `period` takes the mean over the `window` before it."""
+        """Return what a sensor shows at `t` that takes the mean over `window` at each multiple of `period`."""
         end = last_update(t, period)
         window = min(window, end)
         return self.between(end - window, end) / window if window > 0 else self.value(end)
@@ -119,40 +122,48 @@ def merged(segments: Iterable[Segment]) -> tuple[Segment, ...]:
     return tuple(result)
 
 
-def heated(power: Track, *, ambient: float, per_watt: float, time_constant: float, step: float = 0.5) -> Track:
-    """Temperature of a body at `ambient` + `per_watt` x power that it approaches with `time_constant`.
+class Warmth(NamedTuple):
+    """A body with `ambient` + `per_watt` x power degrees, which it approaches with `time_constant` seconds."""
 
-    In steps of about a twentieth of the time constant and `step` degrees; starts settled at the first power.
-    """
+    ambient: float
+    per_watt: float
+    time_constant: float
 
-    def settle(segments: Iterable[Segment], degrees: float, out: list[Segment] | None) -> float:
-        for s in segments:
-            goal = ambient + per_watt * s.value
-            pieces = 1
-            if abs(goal - degrees) > step / 4:
-                # What is left after 12 time constants is below a step: one piece more takes the rest.
-                moving = min(s.seconds, 12 * time_constant)
-                pieces = max(1, min(240, math.ceil(moving / (time_constant / 20))))
-                for _ in range(pieces):
-                    before = degrees
-                    degrees = goal + (degrees - goal) * math.exp(-moving / pieces / time_constant)
-                    if out is not None:
-                        out.append(Segment(moving / pieces, _rounded((before + degrees) / 2, step)))
-                if s.seconds > moving and out is not None:
-                    out.append(Segment(s.seconds - moving, _rounded(goal, step)))
-            elif out is not None:
-                out.append(Segment(s.seconds, _rounded(goal, step)))
-        return degrees
 
-    prefix: list[Segment] = []
-    first = (power.prefix or power.period)[0].value
-    degrees = settle(power.prefix, ambient + per_watt * first, prefix)
-    # The periodic state: a contraction, so its fixed point is near after some periods, and warming up is not shown.
-    for _ in range(min(200, math.ceil(12 * time_constant / power.period_seconds) + 1)):
-        degrees = settle(power.period, degrees, None)
-    period: list[Segment] = []
-    settle(power.period, degrees, period)
+def heated(power: Track, warmth: Warmth, *, step: float = 0.5) -> Track:
+    """Return the temperature under a power, in steps of `step` degrees; it starts settled at the first power."""
+    ambient, per_watt, tau = warmth
+    lap = power.period_seconds
+    mean = power.between(power.prefix_seconds, power.prefix_seconds + lap) / lap
+    if power.prefix:
+        prefix, degrees = _warmed(power.prefix, ambient + per_watt * power.prefix[0].value, warmth, step)
+        laps = math.ceil(SETTLED * tau / lap)
+        warming = power.period * laps if laps * len(power.period) <= MAX_WARMING else (Segment(laps * lap, mean),)
+        more, _ = _warmed(warming, degrees, warmth, step)
+        prefix += more
+    else:
+        prefix = []
+    # Over a lap the end is a linear function of the beginning, so the beginning to which it returns is known.
+    _, from_zero = _warmed(power.period, 0.0, warmth, step)
+    period, _ = _warmed(power.period, from_zero / -math.expm1(-lap / tau), warmth, step)
     return Track(merged(prefix), merged(period))
+
+
+def _warmed(segments: Iterable[Segment], degrees: float, warmth: Warmth, step: float) -> tuple[list[Segment], float]:
+    """Return temperatures over the segments, beginning at `degrees`, and the exact one at their end."""
+    ambient, per_watt, tau = warmth
+    result: list[Segment] = []
+    for s in segments:
+        goal = ambient + per_watt * s.value
+        moving = min(s.seconds, SETTLED * tau)
+        pieces = math.ceil(20 * moving / tau) if abs(goal - degrees) > step / 4 else 1
+        for piece in range(pieces):
+            middle = goal + (degrees - goal) * math.exp(-moving * (piece + 0.5) / pieces / tau)
+            result.append(Segment(moving / pieces, round(middle / step) * step))
+        if s.seconds > moving:
+            result.append(Segment(s.seconds - moving, round(goal / step) * step))
+        degrees = goal + (degrees - goal) * math.exp(-s.seconds / tau)
+    return result, degrees
 
 
 class _Sums(NamedTuple):
@@ -170,7 +181,3 @@ def _sums(segments: Sequence[Segment]) -> _Sums:
         seconds += s.seconds
         area += s.value * s.seconds
     return _Sums(tuple(starts), tuple(areas), seconds, area)
-
-
-def _rounded(value: float, step: float) -> float:
-    return round(value / step) * step

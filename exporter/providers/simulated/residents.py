@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from exporter.providers.simulated.catalogue import MIB, Model
 from exporter.providers.simulated.device import Row
+from exporter.providers.simulated.identity import dashed
 from exporter.providers.simulated.physics import Segment, Track, Window, merged
 from exporter.providers.simulated.schema import DeviceSpec, Partition, Process
 
 FIRST_PID = 20_000
+TINY = 1e-9
 
 
 def process_rows(spec: DeviceSpec, index: int) -> Iterator[Row]:
@@ -45,7 +47,7 @@ def partition_rows(spec: DeviceSpec, model: Model, key: str, numbers: Mapping[st
         texts: dict[str, str] = {}
         if model.vendor == "nvidia":
             digest = hashlib.sha256(f"{key} {index}".encode()).hexdigest()
-            texts["uuid"] = f"MIG-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
+            texts["uuid"] = "MIG-" + dashed(digest)
             texts["profile"] = partition.profile
             profile = model.profiles[partition.profile]
             size = profile.memory_size_bytes
@@ -106,7 +108,7 @@ def _levels(
     for t, change in [*changes, (horizon + every, 0.0)]:
         t = min(t, horizon + every)  # noqa: PLW2901 -- what happens later is the period's beginning
         for part, end in ((0, min(t, horizon)), (1, t)):
-            if end - at > 1e-9:
+            if end - at > TINY:
                 parts[part].append(Segment(end - at, level))
                 at = end
         level += change

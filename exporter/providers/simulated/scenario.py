@@ -1,6 +1,8 @@
 """Is this text a scenario? The strict reading of it: all mistakes at once, each with its key path."""
 
+import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from exporter import strict_yaml
 from exporter.providers.simulated.catalogue import MODELS, Model
@@ -14,7 +16,6 @@ from exporter.providers.simulated.schema import (
     Load,
     Partition,
     Pattern,
-    Process,
     Scenario,
     Texts,
     Timed,
@@ -66,16 +67,22 @@ def _problems(scenario: Scenario) -> Iterator[str]:
         yield from _fault(fault, f"faults[{index}]")
         if fault.kind not in ("hang", "crash", "delay", "error"):
             yield f"faults[{index}].kind: {fault.kind} is a fault of a device"
-    keys: dict[str, str] = {}
+    yield from _shared(scenario)
+
+
+def _shared(scenario: Scenario) -> Iterator[str]:
+    """Yield identities that two devices would have."""
+    keys: dict[tuple[str, str], str] = {}
     for index, spec in enumerate(scenario.devices):
         for name in ("uuid", "unique_id", "pci_address"):
             value = getattr(spec.texts, name)
+            where = f"devices[{index}].texts.{name}"
             if value is not None and spec.count > 1:
-                yield f"devices[{index}].texts.{name}: {spec.count} devices would share it"
-            elif value is not None and name + value in keys:
-                yield f"devices[{index}].texts.{name}: {keys[name + value]} has it already"
+                yield f"{where}: {spec.count} devices would share it"
+            elif value is not None and (name, value) in keys:
+                yield f"{where}: {keys[name, value]} has it already"
             elif value is not None:
-                keys[name + value] = f"devices[{index}]"
+                keys[name, value] = where
 
 
 def _device(spec: DeviceSpec, path: str, devices: int) -> Iterator[str]:
@@ -85,13 +92,12 @@ def _device(spec: DeviceSpec, path: str, devices: int) -> Iterator[str]:
         got = f", got {shown(spec.model)}{suggestion(spec.model, MODELS)}" if spec.model else ""
         yield f"{path}.model: expected one of {known}{got}"
         return
-    for name in Texts.__struct_fields__:
-        yield from _text(getattr(spec.texts, name), f"{path}.texts.{name}")
     for index, name in enumerate(spec.absent):
         if name not in NUMBERS and name not in Texts.__struct_fields__:
             yield f"{path}.absent[{index}]: no property is called {shown(name)}{suggestion(name, NUMBERS)}"
         elif name in ("power_watts", "uuid", "unique_id", "pci_address"):
             yield f"{path}.absent[{index}]: {name} is needed"
+    yield from _identity(spec.texts, f"{path}.texts")
     yield from _load(spec.load, f"{path}.load")
     yield from _counter(spec.accumulator, model, f"{path}.accumulator", devices)
     for index, partition in enumerate(spec.partitions):
@@ -101,10 +107,26 @@ def _device(spec: DeviceSpec, path: str, devices: int) -> Iterator[str]:
         yield from _fault(fault, f"{path}.faults[{index}]")
 
 
+def _identity(texts: Texts, path: str) -> Iterator[str]:
+    for name in Texts.__struct_fields__:
+        yield from _text(getattr(texts, name), f"{path}.{name}")
+    if texts.pci_address is not None and not re.fullmatch(
+        r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", texts.pci_address
+    ):
+        yield f"{path}.pci_address: expected dddd:bb:dd.f in lower-case hexadecimal, got {shown(texts.pci_address)}"
+    if texts.unique_id is not None and not re.fullmatch(r"[0-9a-f]{16}", texts.unique_id):
+        yield f"{path}.unique_id: expected 16 hexadecimal digits in lower case, got {shown(texts.unique_id)}"
+    for name, known in (("power_usage_kind", ("average", "instant")), ("counter_scope", ("gpu", "module"))):
+        if getattr(texts, name) not in (None, *known):
+            yield f"{path}.{name}: expected one of {', '.join(known)}"
+    if texts.uuid == "":
+        yield f"{path}.uuid: empty"
+
+
 def _load(load: Load, path: str) -> Iterator[str]:
     yield from _pattern(load, load.pattern, path)
     if (load.pattern == "phases") != bool(load.phases):
-        yield f"{path}.phases: {'needed' if not load.phases else 'used'} by the pattern phases{'' if not load.phases else ' only'}"
+        yield f"{path}.phases: {'used only' if load.phases else 'needed'} by the pattern phases"
     for index, phase in enumerate(load.phases):
         where = f"{path}.phases[{index}]"
         yield from _pattern(phase, phase.pattern, where)
@@ -118,7 +140,7 @@ def _pattern(load: Pattern, pattern: str, path: str) -> Iterator[str]:
     if (pattern == "trace") != bool(load.points):
         yield f"{path}.points: {'needed by' if pattern == 'trace' else 'used only by'} the pattern trace"
     times = [point[0] for point in load.points]
-    if any(b - a < MIN_STEP for a, b in zip(times, times[1:], strict=False)) or (times and times[0] != 0):
+    if any(b - a < MIN_STEP for a, b in pairwise(times)) or (times and times[0] != 0):
         yield f"{path}.points: times start at 0 and rise by at least {MIN_STEP} s"
     elif times and load.period_seconds is not None and load.period_seconds - times[-1] < MIN_STEP:
         yield f"{path}.period_seconds: ends before the last point"
@@ -144,7 +166,7 @@ def _counter(counter: Counter, model: Model, path: str, devices: int) -> Iterato
     spans = sorted(
         (e.from_seconds, e.to_seconds or INFINITE) for e in counter.events if e.kind in ("frozen", "pausing", "scaled")
     )
-    if any(b[0] < a[1] for a, b in zip(spans, spans[1:], strict=False)):
+    if any(b[0] < a[1] for a, b in pairwise(spans)):
         yield f"{path}.events: frozen, pausing and scaled must not overlap"
 
 
@@ -173,13 +195,8 @@ def _processes(spec: DeviceSpec, path: str) -> Iterator[str]:
 
 def _fault(fault: FaultSpec, path: str) -> Iterator[str]:
     yield from _timed(fault, path)
-    if (
-        not fault.call
-        or not all(c.isalnum() or c == "_" for c in fault.call.removesuffix("*"))
-        or not fault.call.isascii()
-    ):
-        if fault.call != "*":
-            yield f"{path}.call: expected the name of a vendor call, got {shown(fault.call)}"
+    if not re.fullmatch(r"\w{1,100}\*?|\*", fault.call, re.ASCII):
+        yield f"{path}.call: expected the name of a vendor call, got {shown(fault.call)}"
     if fault.kind == "error" and fault.status is None:
         yield f"{path}.status: needed by the fault error"
     if fault.kind == "delay" and not fault.seconds:

@@ -70,7 +70,7 @@ class Phase(Pattern, frozen=True, kw_only=True):
 
 
 class Load(Pattern, frozen=True, kw_only=True):
-    pattern: Shape | Literal["phases"] = "idle"
+    pattern: Literal["idle", "constant", "square", "bursts", "training", "inference", "trace", "phases"] = "idle"
     phases: Annotated[tuple[Phase, ...], Meta(max_length=200)] = ()
 
 
