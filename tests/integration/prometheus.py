@@ -34,14 +34,15 @@ def unavailable(what: str, install: str) -> NoReturn:
 
 
 def find(major: int) -> Tools:
-    """Return the tools of Prometheus 2 (on the PATH) or 3 (in $PROMETHEUS_3, else on the PATH), or end the test."""
-    named = os.environ.get("PROMETHEUS_3")
-    place = str(Path(named) / "bin") if major == 3 and named else None
+    """Return the tools of that major version, in $PROMETHEUS_2 or $PROMETHEUS_3, else on the PATH, or end the test."""
+    variable, suite = f"PROMETHEUS_{major}", {2: "bookworm", 3: "sid"}[major]
+    directory = os.environ.get(variable)
+    place = str(Path(directory) / "bin") if directory else None
     prometheus, promtool = (shutil.which(name, path=place) for name in ("prometheus", "promtool"))
     if prometheus and promtool and _major(prometheus) == major:
         return Tools(prometheus, promtool)
-    fetch = "export PROMETHEUS_3=~/.cache/prometheus-3 && .ci/fetch-prometheus3 $PROMETHEUS_3"
-    return unavailable(f"Prometheus {major}", fetch if major == 3 else "apt-get install prometheus")
+    fetch = f"export {variable}=~/.cache/gpu-exporter/prometheus-{major} && .ci/fetch-prometheus {suite} ${variable}"
+    return unavailable(f"Prometheus {major}", fetch)
 
 
 def _major(prometheus: str) -> int:
