@@ -1,0 +1,225 @@
+"""What is true of every history, however wild."""
+
+import itertools
+import math
+from fractions import Fraction
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.energy import EnergyReading, Ledger, advance, detached
+from exporter.energy.sums import Sum
+from tests.unit.energy import sensors
+from tests.unit.energy.reference import sums
+from tests.unit.energy.sensors import history, last, readings
+
+unhurried = settings(deadline=None)  # a busy machine is no failure
+
+WATTS = st.one_of(st.none(), st.sampled_from([0.0, 80.0, 412.5]), st.floats(0, 1_500))
+PAUSES = st.sampled_from([0.0, 0.001, 0.013, 0.1, 0.98, 1.0, 1.9, 2.0, 2.1, 4.9, 5.1, 61.0])
+
+
+class Move(msgspec.Struct):
+    """What the accumulator does between two reads."""
+
+    kind: str
+    size: float
+
+
+MOVES = st.one_of(
+    st.builds(Move, st.sampled_from(["step"]), st.floats(0, 900)),
+    st.builds(Move, st.sampled_from(["absent", "still"]), st.just(0.0)),
+    st.builds(Move, st.sampled_from(["back", "jump"]), st.floats(0.5, 1e7)),
+)
+
+
+@st.composite
+def histories(draw: st.DrawFn, size: float | None = None) -> list[EnergyReading]:
+    period = draw(st.sampled_from([0.1, 1.0, 5.0]))
+    raw, at, made = draw(st.floats(0, 60_000)), draw(st.floats(0, 1e7)), []
+    for pause, watts, move in draw(st.lists(st.tuples(PAUSES, WATTS, MOVES), max_size=60)):
+        at += pause
+        if move.kind == "step":
+            raw += move.size * max(pause, 0.1)
+        elif move.kind == "jump":
+            raw += 1e5 + move.size
+        elif move.kind == "back":
+            raw = max(0.0, raw - move.size)
+        if size is not None:
+            raw %= size
+        made.append(
+            EnergyReading(
+                at=at,
+                period_seconds=period,
+                power_watts=watts,
+                power_window_seconds=1.0,
+                limit_watts=700.0,
+                counter_joules=None if move.kind == "absent" else raw,
+                counter_range_joules=size,
+            )
+        )
+    return made
+
+
+def qualified() -> Ledger:
+    """Return a ledger that has followed an honest accumulator for 70 s."""
+    load = sensors.constant(400.0)
+    ledger = last(readings(sensors.regular(70, 1.0), sensors.averaged(load), sensors.accumulator(load)))
+    assert ledger.qualified
+    return ledger
+
+
+QUALIFIED = qualified()
+
+
+def later(made: list[EnergyReading], seconds: float) -> list[EnergyReading]:
+    return [msgspec.structs.replace(reading, at=reading.at + seconds) for reading in made]
+
+
+@unhurried
+@given(histories())
+def test_nothing_ever_falls_and_sources_sum_to_the_total(made: list[EnergyReading]) -> None:
+    for _ in history(made):
+        pass  # history holds each state to it
+
+
+@unhurried
+@given(histories())
+def test_nothing_ever_falls_once_qualified(made: list[EnergyReading]) -> None:
+    for _ in history(later(made, 71.0), QUALIFIED):
+        pass  # as above
+
+
+@unhurried
+@given(st.one_of(histories(), histories(65_536.0)))
+def test_the_sums_are_those_of_the_slow_reference(made: list[EnergyReading]) -> None:
+    ledger = Ledger.start()
+    for reading in made:
+        ledger = advance(ledger, reading)
+    expected = sums(made)
+    assert (ledger.faults.reset, ledger.faults.jump) == (expected.resets, expected.jumps)
+    assert (ledger.integrated_joules or 0.0) == pytest.approx(float(expected.integrated), rel=1e-9, abs=1e-6)
+    assert (ledger.hardware_joules or 0.0) == pytest.approx(float(expected.hardware), rel=1e-9, abs=1e-6)
+
+
+@unhurried
+@given(histories())
+def test_every_second_is_covered_a_gap_or_waits_for_the_next_reading(made: list[EnergyReading]) -> None:
+    for state in history(later(made, 71.0), QUALIFIED):
+        books = state.books
+        waiting = books.waiting_covered_seconds + books.waiting_gap_seconds
+        booked = state.covered_seconds + state.gap_seconds + waiting
+        assert booked == pytest.approx(books.booked_at, rel=1e-9, abs=1e-6)
+        assert books.booked_at <= state.at
+
+
+@unhurried
+@given(histories())
+def test_gaps_of_the_integral_are_those_of_the_slow_reference(made: list[EnergyReading]) -> None:
+    without = [msgspec.structs.replace(reading, counter_joules=None) for reading in made]
+    with_power = [reading for reading in without if reading.power_watts is not None]
+    if not with_power:
+        return
+    until = without[: without.index(with_power[-1]) + 1]
+    state = last(until)
+    # Time before the first power reading waits for the one after it: an accumulator alone might have covered it.
+    gaps = state.gap_seconds + state.books.waiting_gap_seconds
+    assert gaps == pytest.approx(float(sums(until).uncovered), rel=1e-9, abs=1e-6)
+
+
+@unhurried
+@given(histories(), st.data())
+def test_readings_that_are_not_later_change_nothing(made: list[EnergyReading], data: st.DataObject) -> None:
+    ledger = Ledger.start()
+    for reading in made:
+        ledger = advance(ledger, reading)
+        late = data.draw(st.sampled_from([0.0, 0.001, 5.0]))
+        assert advance(ledger, msgspec.structs.replace(reading, at=ledger.at - late, power_watts=9e3)) is ledger
+
+
+@unhurried
+@given(
+    st.lists(st.tuples(st.floats(0.001, 1.9), st.floats(0, 1_500)), min_size=2, max_size=30),
+    st.data(),
+)
+def test_splitting_an_interval_changes_nothing_for_linear_power(
+    corners: list[tuple[float, float]], data: st.DataObject
+) -> None:
+    at, whole, split = 100.0, [], []
+    for pause, watts in corners:
+        if whole:
+            share = data.draw(st.floats(0.01, 0.99))
+            between = whole[-1].power_watts + share * (watts - whole[-1].power_watts)
+            split.append(EnergyReading(at=at + share * pause, power_watts=between))
+            at += pause
+        whole.append(EnergyReading(at=at, power_watts=watts))
+        split.append(whole[-1])
+    assert last(split).total_joules == pytest.approx(last(whole).total_joules, rel=1e-9, abs=1e-9)
+
+
+@unhurried
+@given(histories(), histories())
+def test_the_state_can_be_kept_and_restored_at_any_moment(made: list[EnergyReading], more: list[EnergyReading]) -> None:
+    ledger = QUALIFIED
+    for reading in later(made, 71.0):
+        ledger = advance(ledger, reading)
+    kept = msgspec.json.decode(msgspec.json.encode(ledger), type=Ledger)
+    assert kept == ledger
+    for reading in later(more, ledger.at + 1):
+        ledger, kept = advance(ledger, reading), advance(kept, reading)
+    assert kept == ledger
+
+
+@unhurried
+@given(histories(), histories())
+def test_a_change_of_sensor_never_makes_anything_fall(made: list[EnergyReading], more: list[EnergyReading]) -> None:
+    ledger = last(later(made, 71.0), QUALIFIED) if made else QUALIFIED
+    before = sensors.ascending(ledger)
+    switched = detached(ledger)
+    assert all(a <= b for a, b in zip(before, sensors.ascending(switched), strict=True))
+    for _ in history(later(more, ledger.at), switched):
+        pass
+
+
+@given(st.integers(0, 10_000), st.sampled_from([0.1, 1.0]))
+@settings(max_examples=30, deadline=None)
+def test_an_honest_accumulator_is_followed_under_any_load(seed: int, period: float) -> None:
+    random = Random(seed)
+    pauses = itertools.accumulate(random.choice([0.05, 0.4, 1.0, 3.0, 20.0]) * random.random() for _ in range(60))
+    load = sensors.Load([(0.0, 100.0), *((t, random.uniform(10, 690)) for t in pauses)])
+    update = random.choice([0.01, 0.05, 0.1])
+    counter = sensors.accumulator(load, update)
+    times = sensors.scraped(random, sensors.jittered(random, 150.0, period), 150.0)
+    power, window = (sensors.averaged(load), 1.0) if period == 1.0 else (sensors.instant(load), 0.0)
+    begin = None
+    for state in history(readings(times, power, counter, period=period, window=window)):
+        if state.qualified and begin is None:
+            begin = state
+        if begin is not None:
+            true = load.joules(state.at) - load.joules(begin.at)
+            assert abs(state.total_joules - begin.total_joules - true) <= update * 690.0 + 1e-3
+    assert begin is not None
+    assert state.faults == type(state.faults)()
+
+
+@unhurried
+@given(st.lists(st.floats(0, 1e6), max_size=200))
+def test_a_sum_never_falls_and_is_right_to_the_last_place(terms: list[float]) -> None:
+    total, exact = Sum(), Fraction(0)
+    for term in terms:
+        grown = total.plus(term)
+        assert grown.value >= total.value
+        total, exact = grown, exact + Fraction(term)
+    assert total.value == pytest.approx(float(exact), rel=2**-52)
+
+
+def test_a_million_steps_do_not_drift() -> None:
+    random = Random(6)
+    terms = [random.uniform(0, 70) for _ in range(1_000_000)]
+    total = Sum(4e9)
+    for term in terms:
+        total = total.plus(term)
+    assert total.value == pytest.approx(math.fsum([4e9, *terms]), rel=1e-15)
