@@ -10,6 +10,7 @@ from typing import Any
 from exporter import __version__
 from exporter.config import Config, ConfigError, load_config, override
 from exporter.providers import PROVIDERS
+from exporter.validation import printable
 
 OPTIONS: Mapping[str, str] = {
     "providers": "--provider",
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return command(options)
     except ConfigError as e:
         for message in e.messages:
-            print(f"gpu-exporter: {message}", file=sys.stderr)
+            print(f"gpu-exporter: {printable(message)}", file=sys.stderr)
         return 2
 
 
@@ -128,8 +129,9 @@ def _check_scenario(config: Config) -> None:
         load_scenario(text, name=config.simulate)
     except ScenarioError as e:
         raise ConfigError(e.messages) from None
-    except OSError as e:
-        raise ConfigError([f"{config.simulate}: {e.strerror}"]) from None
+    except (OSError, ValueError) as e:  # ValueError: the path holds what no path can
+        reason = e.strerror if isinstance(e, OSError) else "no file can have this name"
+        raise ConfigError([f"{config.simulate}: {reason}"]) from None
 
 
 def _config(file: str | None, options: Mapping[str, Any]) -> Config:

@@ -118,8 +118,8 @@ def load_config(path: str | Path) -> Config:
     try:
         with Path(path).open("rb") as file:
             document = load(file.read(MAX_BYTES + 1))
-    except (OSError, ValueError) as e:
-        raise ConfigError([f"{path}: {e.strerror if isinstance(e, OSError) else e}"]) from None
+    except OSError as e:
+        raise ConfigError([f"{path}: {e.strerror}"]) from None
     except YamlError as e:
         raise ConfigError([f"{path}: {e}"]) from None
     try:

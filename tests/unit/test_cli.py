@@ -90,6 +90,13 @@ def test_a_scenario_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.Ca
     assert capsys.readouterr().err == f"gpu-exporter: {tmp_path}/none.yaml: No such file or directory\n"
 
 
+def test_a_scenario_with_an_impossible_name_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text('simulate: "a\\ud800"\n')
+    assert main(["check-config", str(path)]) == 2
+    assert capsys.readouterr().err == f"gpu-exporter: {tmp_path}/a\\ud800: no file can have this name\n"
+
+
 def test_mistakes_in_file_and_options_are_reported_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("log: {level: loud}\n")
