@@ -76,6 +76,7 @@ BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,imag
         ("text/plain;version=banana, application/openmetrics-text;version=1.0.0;q=0.1", OPENMETRICS),
         ("application/json", TEXT),
         ("text/plain;q=0", TEXT),
+        ("application/openmetrics-text;q=0", TEXT),
         ("*/*;q=0", TEXT),
         # Spelling
         ("APPLICATION/OpenMetrics-Text; VERSION=1.0.0; Q=1", OPENMETRICS),
@@ -91,6 +92,7 @@ BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,imag
         ("application/openmetrics-text;q=1e9", TEXT),
         ("application/openmetrics-text;q=-1", TEXT),
         ("application/openmetrics-text;q=1.5", TEXT),
+        ("application/openmetrics-text;q=2", TEXT),
         ("application/openmetrics-text;q=\u0660", TEXT),
         ("application/openmetrics-text;version;q;=", TEXT),
         ("application/openmetrics-text;charset=klingon;foo", OPENMETRICS),
