@@ -58,9 +58,7 @@ class Family(Generic[T]):
         read: Any = self.spec.read
         if not self.spec.labels:
             return [(base, read(subject)) for base, subject in subjects]
-        return [
-            ((base, key), raw) for base, subject in subjects for key, raw in sorted((read(subject) or {}).items())
-        ]
+        return [((base, key), raw) for base, subject in subjects for key, raw in sorted((read(subject) or {}).items())]
 
     def _text(self, identity: Identity) -> str:
         values: Identity = identity
