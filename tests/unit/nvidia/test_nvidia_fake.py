@@ -1,6 +1,7 @@
 """The fake has the shape of the real library, and the provider's constants are NVML's."""
 
 import inspect
+from collections.abc import Callable
 
 import pynvml
 import pytest
@@ -13,8 +14,8 @@ FUNCTIONS = sorted(name for name in vars(FakeNvml) if name.startswith("nvml"))
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_function_of_the_fake_has_the_signature_of_the_real_one(name: str) -> None:
-    def shape(function: object) -> list[tuple[str, object]]:
-        return [(p.name, p.default) for p in inspect.signature(function).parameters.values() if p.name != "self"]  # type: ignore[arg-type] -- a callable, looked up by name
+    def shape(function: Callable[..., object]) -> list[tuple[str, object]]:
+        return [(p.name, p.default) for p in inspect.signature(function).parameters.values() if p.name != "self"]
 
     assert shape(getattr(FakeNvml, name)) == shape(getattr(pynvml, name))
 
