@@ -151,10 +151,11 @@ def _between(low: float | None, high: float | None) -> str:
 
 
 def _without_empty_sections(tree: object, info: inspect.Type) -> object:
-    if not isinstance(info, inspect.StructType) or not isinstance(tree, dict):
+    if isinstance(info, inspect.VarTupleType) and isinstance(tree, list | tuple):
+        return [_without_empty_sections(item, info.item_type) for item in tree]
+    if not isinstance(info, inspect.StructType):
+        return tree
+    if not isinstance(tree, dict):
         return {} if tree is None else tree
     types = {field.encode_name: field.type for field in info.fields}
-    return {
-        key: _without_empty_sections(item, types[key]) if isinstance(types[key], inspect.StructType) else item
-        for key, item in tree.items()
-    }
+    return {key: _without_empty_sections(item, types[key]) for key, item in tree.items()}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from exporter.providers.simulated.physics import Track, Window
+from exporter.providers.simulated.physics import Track, Window, last_update
 
 Slot = Literal["gpu", "module"]
 FaultKind = Literal["hang", "crash", "delay", "error", "lost", "removed"]
@@ -135,6 +135,11 @@ class SimulatedDevice:
         """Return what the power sensor with that window and period shows at `t`."""
         shown = self._overridden("power_watts", t)
         return self.tracks["power_watts"].mean(t, window, period) if shown is None else shown
+
+    def counter_time(self, t: float) -> float | None:
+        """Return the sensor's own time of what the accumulator shows at `t`, in seconds since the epoch."""
+        accumulator = self.accumulators.get("gpu")
+        return None if accumulator is None else last_update(t, accumulator.period)
 
     def rows_at(self, kind: str, t: float) -> tuple[Row, ...]:
         return tuple(row for row in self.rows if row.kind == kind and row.window.open_at(t))

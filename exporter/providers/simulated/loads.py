@@ -8,8 +8,8 @@ import random
 from collections.abc import Iterator
 
 from exporter.providers.simulated.catalogue import Model
-from exporter.providers.simulated.physics import MAX_SEGMENTS, Segment, Track, merged
-from exporter.providers.simulated.schema import Load, Pattern
+from exporter.providers.simulated.physics import Segment, Track, merged
+from exporter.providers.simulated.schema import Load, Pattern, Phase
 
 # How long a drawn pattern lasts before it repeats: long beside the windows over which energies are compared.
 _DRAWN_SECONDS = 600.0
@@ -104,12 +104,17 @@ def _inference(chance: random.Random) -> Iterator[Segment]:
         yield from parts
 
 
+def changes(phase: Phase) -> float:
+    """Return how often the load changes during a phase; 0 for the last, which has no end."""
+    if phase.seconds is None or (phase.pattern == "trace" and not phase.points):
+        return 0.0
+    period = list(_segments(phase, phase.pattern, 0))
+    return (phase.seconds / sum(s.seconds for s in period) + 1) * len(period)
+
+
 def first(track: Track, seconds: float) -> list[Segment]:
     """Return the segments of the first `seconds` of a track without a prefix."""
     laps, rest = divmod(seconds, track.period_seconds)
-    if laps * len(track.period) > MAX_SEGMENTS:
-        mean = track.integral(track.period_seconds) / track.period_seconds
-        return [Segment(seconds, mean)]
     cut = list(track.period) * int(laps)
     for s in track.period:
         if rest <= TINY:

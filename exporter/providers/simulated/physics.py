@@ -9,7 +9,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-MAX_SEGMENTS = 100_000
+MAX_HEATED = 20_000
+"""Segments of a temperature, about: a load of many changes gets coarser steps."""
+
 MAX_WARMING = 2_000
 """Segments over which warming up is shown lap by lap; longer ones warm up under their mean power."""
 
@@ -90,6 +92,10 @@ class Track:
     def highest(self) -> float:
         return max(s.value for s in (*self.prefix, *self.period))
 
+    @property
+    def lowest(self) -> float:
+        return min(s.value for s in (*self.prefix, *self.period))
+
     def _locate(self, t: float) -> tuple[float, float, float]:
         """Return whole periods before `t`, the integral over the rest, and the value."""
         laps, x, part, before = 0.0, max(t, 0.0), 0, 0.0
@@ -153,10 +159,12 @@ def _warmed(segments: Iterable[Segment], degrees: float, warmth: Warmth, step: f
     """Return temperatures over the segments, beginning at `degrees`, and the exact one at their end."""
     ambient, per_watt, tau = warmth
     result: list[Segment] = []
+    segments = tuple(segments)
+    finest = max(1, MAX_HEATED // len(segments))
     for s in segments:
         goal = ambient + per_watt * s.value
         moving = min(s.seconds, SETTLED * tau)
-        pieces = math.ceil(20 * moving / tau) if abs(goal - degrees) > step / 4 else 1
+        pieces = min(finest, math.ceil(20 * moving / tau)) if abs(goal - degrees) > step / 4 else 1
         for piece in range(pieces):
             middle = goal + (degrees - goal) * math.exp(-moving * (piece + 0.5) / pieces / tau)
             result.append(Segment(moving / pieces, round(middle / step) * step))

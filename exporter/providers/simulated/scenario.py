@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from exporter import strict_yaml
+from exporter.providers.simulated import loads
 from exporter.providers.simulated.catalogue import MODELS, Model
 from exporter.providers.simulated.properties import NUMBERS
 from exporter.providers.simulated.schema import (
@@ -26,6 +27,7 @@ __all__ = ["Scenario", "ScenarioError", "load_scenario"]
 
 INFINITE = float("inf")
 MIN_STEP = 0.001
+MAX_CHANGES = 50_000
 MAX_TEXT = 1_000
 
 
@@ -127,6 +129,8 @@ def _load(load: Load, path: str) -> Iterator[str]:
     yield from _pattern(load, load.pattern, path)
     if (load.pattern == "phases") != bool(load.phases):
         yield f"{path}.phases: {'used only' if load.phases else 'needed'} by the pattern phases"
+    if sum(map(loads.changes, load.phases)) > MAX_CHANGES:
+        yield f"{path}.phases: the load changes more than {MAX_CHANGES} times before the last phase"
     for index, phase in enumerate(load.phases):
         where = f"{path}.phases[{index}]"
         yield from _pattern(phase, phase.pattern, where)
@@ -183,6 +187,10 @@ def _processes(spec: DeviceSpec, path: str) -> Iterator[str]:
         yield f"{path}.processes: more than {MAX_PROCESSES}"
     if len({p.every_seconds for p in spec.processes if p.every_seconds is not None}) > 1:
         yield f"{path}.processes: those that return must have the same every_seconds"
+    last = max((p.to_seconds or p.from_seconds for p in spec.processes), default=0.0)
+    comings = sum(p.count * (1 + last / p.every_seconds) for p in spec.processes if p.every_seconds is not None)
+    if comings > MAX_CHANGES:
+        yield f"{path}.processes: they come and go more than {MAX_CHANGES} times before the last one-off ends"
     for index, process in enumerate(spec.processes):
         where = f"{path}.processes[{index}]"
         yield from _timed(process, where)

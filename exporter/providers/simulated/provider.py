@@ -1,0 +1,169 @@
+"""Reads simulated devices as a vendor's library would be read, with all that befalls such calls."""
+
+import contextlib
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from exporter.model import Device, Group, Groups, Sample
+from exporter.providers.protocol import OpenContext, Opened, ProviderError
+from exporter.providers.sanitise import Readings
+from exporter.providers.simulated.device import Fault, SimulatedDevice
+from exporter.providers.simulated.epoch import epoch_of
+from exporter.providers.simulated.machine import Machine
+from exporter.providers.simulated.readings import CALLS, Fields, Moment, identify
+from exporter.providers.simulated.scenario import ScenarioError, load_scenario
+
+BUILT_IN = Path(__file__).with_name("default.yaml")
+_SHOWN_MISTAKES = 3
+
+
+def open_simulated(context: OpenContext) -> Opened:
+    """Make the machine of the scenario file, or the one that is built in. Raises ProviderError."""
+    path = BUILT_IN if context.scenario is None else Path(context.scenario)
+    try:
+        scenario = load_scenario(path.read_text(encoding="utf-8", errors="replace"), name=path.name)
+        epoch = epoch_of(scenario, path, built_in=context.scenario is None, root=context.root)
+        machine = Machine(scenario, epoch)
+    except OSError as error:
+        raise ProviderError(f"the scenario {path.name} cannot be read: {error.strerror}") from None
+    except ScenarioError as error:
+        more = len(error.messages) - _SHOWN_MISTAKES
+        mistakes = "; ".join(error.messages[:_SHOWN_MISTAKES]) + (f"; and {more} more" if more > 0 else "")
+        raise ProviderError(mistakes) from None
+    return open_machine(machine, context)
+
+
+def open_machine(machine: Machine, context: OpenContext, clock: Callable[[], float] = time.monotonic) -> Opened:
+    """Serve a machine that is made already. Raises ProviderError where its driver is not loaded, or opening fails."""
+    provider = SimulatedProvider(machine, context.between_calls, clock)
+    provider.start()
+    return Opened(provider, machine.scenario.library_version)
+
+
+class _LostError(Exception):
+    """The device fell off."""
+
+
+class _FailedError(Exception):
+    """The call failed for a reason that is not "not supported"."""
+
+
+class SimulatedProvider:
+    """A Provider over a Machine."""
+
+    def __init__(self, machine: Machine, between_calls: Callable[[], None], clock: Callable[[], float]) -> None:
+        self._machine = machine
+        self._between_calls = between_calls
+        self._clock = clock
+        self._identities = [identify(device, index) for index, device in enumerate(machine.devices)]
+
+    def start(self) -> None:
+        if not self._machine.scenario.driver_loaded:
+            raise ProviderError("the simulated driver is not loaded")
+        self._machine_call("open")
+
+    def devices(self) -> tuple[Device, ...]:
+        """Enumerate. Raises ProviderError."""
+        self._machine_call("enumerate")
+        t = self._clock() - self._machine.epoch
+        pairs = zip(self._machine.devices, self._identities, strict=True)
+        return tuple(identity for device, identity in pairs if not device.suffers("removed", t))
+
+    def read(self, device: Device, groups: Groups) -> Sample:
+        simulated = self._machine.device(device.key)
+        readings = Readings()
+        fields: Fields = {}
+        taken: dict[Group, float] = {}
+        took: dict[Group, float] = {}
+        try:
+            for group in Group:
+                if group not in groups or group not in CALLS:
+                    continue
+                started = self._clock()
+                for name in CALLS[group]:
+                    with _noted(readings, name):
+                        fields |= self._call(simulated, group, name, readings)
+                took[group] = self._clock() - started
+                taken[group] = started + took[group] / 2
+        except _LostError:
+            return Sample(device=device, lost=True)
+        return Sample(
+            device=device,
+            taken_at=taken,
+            read_seconds=took,
+            failed=readings.failed,
+            rejected=readings.rejected,
+            **fields,
+        )
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+    def _call(self, device: SimulatedDevice, group: Group, name: str, readings: Readings) -> Fields:
+        self._between_calls()
+        for fault in (*self._machine_faults(name), *device.faults_at(self._now(), name)):
+            self._suffer(fault)
+        if device.suffers("removed", self._now()):
+            raise _LostError
+        scenario = self._machine.scenario
+        _sleep(scenario.process_list_seconds if name == "processes" else scenario.call_seconds)
+        return CALLS[group][name](Moment(self._machine, device, self._now(), readings))
+
+    def _machine_call(self, name: str) -> None:
+        self._between_calls()
+        try:
+            for fault in self._machine_faults(name):
+                self._suffer(fault)
+        except _FailedError as error:
+            raise ProviderError(f"the simulated driver answers {error}") from None
+        _sleep(self._machine.scenario.call_seconds)
+
+    def _machine_faults(self, name: str) -> list[Fault]:
+        t = self._now()
+        return [fault for fault in self._machine.faults if fault.window.open_at(t) and fault.meant(name)]
+
+    def _suffer(self, fault: Fault) -> None:
+        match fault.kind:
+            case "hang":
+                _hang(fault.window.closes(self._now()) - self._now())
+            case "crash":
+                _crash()
+            case "delay":
+                _sleep(fault.seconds)
+            case "error":
+                raise _FailedError(f"status {fault.status}")
+            case "lost":
+                raise _LostError
+
+    def _now(self) -> float:
+        return self._clock() - self._machine.epoch
+
+
+@contextlib.contextmanager
+def _noted(readings: Readings, name: str) -> Iterator[None]:
+    try:
+        yield
+    except _FailedError:
+        readings.fail(name)
+
+
+def _sleep(seconds: float) -> None:
+    if seconds > 0:
+        time.sleep(seconds)
+
+
+def _hang(seconds: float) -> None:
+    """Block as a call into a driver does; one without an end does not even let handlers of signals run."""
+    if seconds == math.inf:
+        signal.sigwait(())
+    _sleep(seconds)
+
+
+def _crash() -> None:
+    """End as a library does that follows a null pointer."""
+    signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGSEGV)

@@ -1,0 +1,266 @@
+"""What a simulated device shows at a moment, as the fields of a Sample. Everything passes the sanitising gate."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from exporter import metrics
+from exporter.model import Device, Group, PartitionSample, ProcessSample
+from exporter.providers.sanitise import (
+    BYTES,
+    CELSIUS,
+    COUNT,
+    FAN_RATIO,
+    HERTZ,
+    JOULES,
+    LINK_GENERATION,
+    LINK_WIDTH,
+    PERFORMANCE_STATE,
+    RATIO,
+    WATTS,
+    Range,
+    Readings,
+    text,
+)
+from exporter.providers.simulated.device import Row, SimulatedDevice
+from exporter.providers.simulated.machine import Machine
+
+_ALL_ONES = 0xFFFF_FFFF_FFFF_FFFF
+_MARGIN = Range(-200.0, 200.0)
+_SECONDS = Range(0.0, 1e12)
+
+
+class Moment(NamedTuple):
+    """One device at one time."""
+
+    machine: Machine
+    device: SimulatedDevice
+    t: float
+    """Seconds since the epoch."""
+    readings: Readings
+
+    def number(self, name: str, bounds: Range, field: str | None = None) -> float | None:
+        return self.clean(field or name, self.device.signal(name, self.t), bounds)
+
+    def clean(self, field: str, value: float | None, bounds: Range) -> float | None:
+        # Infinite stands for the all-ones value of whatever type a vendor has there.
+        return self.readings.number(field, _ALL_ONES if value == math.inf else value, bounds)
+
+    def percent(self, name: str) -> float | None:
+        """Read a utilisation, which all vendors give in whole percent."""
+        value = self.device.signal(name, self.t)
+        return self.clean(name, value if value is None or value == math.inf else round(value, 2), RATIO)
+
+    def each(self, field: str, names: Mapping[str, str], bounds: Range) -> dict[str, float]:
+        found = {label: self.number(name, bounds, field) for label, name in names.items()}
+        return {label: value for label, value in found.items() if value is not None}
+
+
+Fields = dict[str, Any]
+"""Fields of a Sample by name."""
+
+Call = Callable[[Moment], Fields]
+
+
+def identify(device: SimulatedDevice, index: int) -> Device:
+    """Return the identity; the model says that it is simulated."""
+    texts, numbers = device.texts, device.numbers
+    mode = None
+    if device.vendor == "amd" and "compute_partition" in texts:
+        mode = f"{texts['compute_partition']}/{texts.get('memory_partition', 'NPS1')}"
+    elif numbers.get("mig_enabled"):
+        mode = "mig"
+    minor = numbers.get("minor")
+    return Device(
+        vendor=device.vendor,
+        key=device.key,
+        model=f"{text(texts.get('name')) or 'GPU'} (simulated)",
+        pci_address=text(texts.get("pci_address")),
+        serial=text(texts.get("serial")),
+        vendor_uuid=text(texts.get("uuid")),
+        index=index,
+        minor=None if minor is None else int(minor),
+        architecture=text(texts.get("architecture")),
+        driver_version=text(texts.get("driver_version")),
+        memory_kind="dedicated" if "memory_size_bytes" in numbers else None,
+        partition_mode=mode,
+        firmware={"vbios": texts["vbios_version"]} if texts.get("vbios_version") else {},
+    )
+
+
+def _power(m: Moment) -> Fields:
+    """Read the sensor that a vendor's provider would: NVIDIA's average, AMD's current power, else the other one."""
+    kinds = ("average", "instant") if m.device.vendor == "nvidia" else ("instant", "average")
+    fields: Fields = {
+        "module_power_watts": m.number("module_power_watts", WATTS),
+        "memory_power_watts": m.number("memory_power_watts", WATTS),
+    }
+    for kind in kinds:
+        window = m.device.numbers.get(f"power_{kind}_window_seconds")
+        if window is None:
+            continue
+        period = m.device.numbers.get(f"power_{kind}_period_seconds", 0.0)
+        # In mW, as sensors answer: what is below is rounding of sums over a long life.
+        watts = m.clean("power_watts", _round(m.device.power(m.t, window, period)), WATTS)
+        if watts is not None:
+            fields |= {
+                "power_watts": watts,
+                "power_kind": kind,
+                "power_window_seconds": window if kind == "average" else 0.0,
+            }
+        break
+    return fields
+
+
+def _limits(m: Moment) -> Fields:
+    names = ("power_limit_watts", "power_limit_default_watts")
+    return {name: m.number(name, WATTS) for name in names}
+
+
+def _accumulator(m: Moment) -> Fields:
+    fields: Fields = {}
+    joules = m.clean("energy_counter_joules", m.machine.accumulated(m.device, m.t), JOULES)
+    if m.device.texts.get("counter_scope") == "module":
+        return {"module_energy_counter_joules": joules}
+    fields["energy_counter_joules"] = joules
+    if joules is not None and m.device.vendor == "amd":
+        fields["energy_counter_at"] = m.device.counter_time(m.t)
+    module = m.machine.accumulated(m.device, m.t, "module")
+    fields["module_energy_counter_joules"] = m.clean("module_energy_counter_joules", module, JOULES)
+    return fields
+
+
+def _utilization(m: Moment) -> Fields:
+    engines = {engine: m.percent(f"{engine}_utilization_ratio") for engine in metrics.ENGINES}
+    return {
+        "utilization_ratio": m.percent("utilization_ratio"),
+        "memory_controller_utilization_ratio": m.percent("memory_controller_utilization_ratio"),
+        "engine_utilization_ratio": {engine: ratio for engine, ratio in engines.items() if ratio is not None},
+    }
+
+
+def _memory(m: Moment) -> Fields:
+    return {
+        "memory_used_bytes": m.number("memory_used_bytes", BYTES),
+        "memory_size_bytes": m.number("memory_size_bytes", BYTES),
+        "memory_reserved_bytes": m.number("memory_reserved_bytes", BYTES),
+        "system_memory_used_bytes": m.number("gtt_used_bytes", BYTES, "system_memory_used_bytes"),
+        "system_memory_size_bytes": m.number("gtt_size_bytes", BYTES, "system_memory_size_bytes"),
+    }
+
+
+def _temperatures(m: Moment) -> Fields:
+    sensors = {sensor: f"temperature_{sensor}_celsius" for sensor in metrics.SENSORS}
+    limits = {limit: f"temperature_limit_{limit}_celsius" for limit in metrics.LIMITS}
+    return {
+        "temperature_celsius": m.each("temperature_celsius", sensors, CELSIUS),
+        "temperature_limit_celsius": m.each("temperature_limit_celsius", limits, CELSIUS),
+        "temperature_margin_celsius": m.number("temperature_margin_celsius", _MARGIN),
+    }
+
+
+def _clocks(m: Moment) -> Fields:
+    domains = {domain: f"clock_{domain}_hertz" for domain in metrics.DOMAINS}
+    return {
+        "clock_hertz": m.each("clock_hertz", domains, HERTZ),
+        "performance_state": m.number("performance_state", PERFORMANCE_STATE),
+        "fan_speed_ratio": m.number("fan_ratio", FAN_RATIO, "fan_speed_ratio"),
+    }
+
+
+def _throttling(m: Moment) -> Fields:
+    flags = {reason: f"throttle_{reason}" for reason in metrics.REASONS}
+    seconds = {reason: f"throttle_{reason}_seconds" for reason in metrics.REASONS}
+    return {
+        "throttled": {reason: bool(value) for reason, value in m.each("throttled", flags, RATIO).items()},
+        "throttle_seconds": m.each("throttle_seconds", seconds, _SECONDS),
+    }
+
+
+def _errors(m: Moment) -> Fields:
+    counts = {kind: f"ecc_{kind}" for kind in metrics.CLASSES}
+    lifetime = {kind: f"ecc_lifetime_{kind}" for kind in metrics.CLASSES}
+    causes = {cause: f"retired_pages_{cause}" for cause in metrics.RETIREMENT_CAUSES}
+    failed, pending = m.number("remap_failed", RATIO), m.number("remap_pending", RATIO)
+    return {
+        "ecc_errors": m.each("ecc_errors", counts, COUNT),
+        "ecc_lifetime_errors": m.each("ecc_lifetime_errors", lifetime, COUNT),
+        "retired_pages": m.each("retired_pages", causes, COUNT),
+        "memory_remap_failed": None if failed is None else bool(failed),
+        "memory_remap_pending": None if pending is None else bool(pending),
+    }
+
+
+def _link(m: Moment) -> Fields:
+    return {
+        "pcie_link_generation": m.number("pcie_generation", LINK_GENERATION, "pcie_link_generation"),
+        "pcie_link_width": m.number("pcie_width", LINK_WIDTH, "pcie_link_width"),
+        "pcie_link_width_max": m.number("pcie_width_max", LINK_WIDTH, "pcie_link_width_max"),
+        "pcie_replays": m.number("pcie_replays", COUNT),
+    }
+
+
+def _partitions(m: Moment) -> Fields:
+    rows = m.device.rows_at("partition", m.t)
+    if not rows and "mig_enabled" not in m.device.numbers and "compute_partition" not in m.device.texts:
+        return {}
+    return {
+        "partitions": tuple(
+            PartitionSample(
+                partition=_partition(m.device, row),
+                uuid=row.texts.get("uuid"),
+                profile=row.texts.get("profile"),
+                memory_used_bytes=m.clean("partition_memory_used_bytes", row.numbers.get("memory_used_bytes"), BYTES),
+                memory_size_bytes=m.clean("partition_memory_size_bytes", row.numbers.get("memory_size_bytes"), BYTES),
+            )
+            for row in rows
+        )
+    }
+
+
+def _processes(m: Moment) -> Fields:
+    """List who holds memory or a queue. With AMD's driver, one that holds neither is a bystander."""
+    holding: list[ProcessSample] = []
+    rows = m.device.rows_at("process", m.t)
+    for row in rows:
+        memory = row.numbers.get("memory_used_bytes")
+        if m.device.vendor == "amd" and memory == 0 and not row.numbers.get("queues"):
+            continue
+        holding.append(
+            ProcessSample(
+                pid=int(row.numbers["pid"]),
+                name=row.texts.get("name"),
+                memory_used_bytes=m.clean("process_memory_used_bytes", memory, BYTES),
+                partition=_partition(m.device, row) if "gi" in row.numbers else None,
+            )
+        )
+    counts = {"holding": len(holding), "bystander": len(rows) - len(holding)}
+    return {"processes": tuple(holding), "process_counts": counts}
+
+
+def _partition(device: SimulatedDevice, row: Row) -> str:
+    if device.vendor == "amd":
+        return str(int(row.numbers["partition_id"]))
+    instance = row.numbers["gi"]
+    alone = sum(other.kind == "partition" and other.numbers["gi"] == instance for other in device.rows) <= 1
+    return f"gi{instance:.0f}" if alone else f"gi{instance:.0f}ci{row.numbers['ci']:.0f}"
+
+
+def _round(watts: float) -> float:
+    return round(watts, 3) if math.isfinite(watts) else watts
+
+
+CALLS: Mapping[Group, Mapping[str, Call]] = {
+    Group.ENERGY: {"accumulator": _accumulator, "power": _power, "limits": _limits},
+    Group.LOAD: {"utilization": _utilization, "memory": _memory},
+    Group.STATE: {
+        "temperatures": _temperatures,
+        "clocks": _clocks,
+        "throttling": _throttling,
+        "errors": _errors,
+        "link": _link,
+        "partitions": _partitions,
+    },
+    Group.PROCESSES: {"processes": _processes},
+}
+"""What stands for the calls into a vendor's library, by name: faults of a scenario name them."""
