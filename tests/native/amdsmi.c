@@ -141,7 +141,7 @@ int amdsmi_get_lib_version(void *out)
     static const uint32_t version[4] = {LIBRARY_VERSION};
     static const char build[] = "0";
     const char *at = build;
-    if (ERA < 25 && !initialised) return NOT_INIT;
+    if (RELEASE < 604 && !initialised) return NOT_INIT;
     memset(out, 0, version_SIZE);
     memcpy(out, version, sizeof version);
     size_t where[2] = {version_build};
@@ -196,10 +196,15 @@ int amdsmi_get_gpu_device_bdf(void *handle, void *out)
 int amdsmi_get_gpu_device_uuid(void *handle, uint32_t *length, char *out)
 {
     ENTER(handle);
-    const char *own = ERA >= 26 && g.partitions ? plan_text(partition_row(&g), "uuid") : NULL;
-    const char *uuid = own ? own : plan_text(g.set, "uuid");
+    const char *uuid = plan_text(g.set, "uuid");
     if (!uuid) return NOT_SUPPORTED;
     snprintf(out, *length, "%s", uuid);
+    /* From 7.0 the second byte is the partition's; before, all partitions have one UUID. */
+    if (RELEASE >= 700 && g.partitions && strlen(out) > 4) {
+        char byte[3];
+        snprintf(byte, sizeof byte, "%02x", (unsigned)g.partition & 0xFF);
+        memcpy(out + 2, byte, 2);
+    }
     return SUCCESS;
 }
 
@@ -222,7 +227,7 @@ int amdsmi_get_gpu_asic_info(void *handle, void *out)
     put(out, asic_info_subsystem_id, number_or(g.set, "pci_subsystem_id", INFINITY));
     /* 6.3 prints this in decimal, later releases in hexadecimal. */
     if (architecture && !strncmp(architecture, "gfx", 3))
-        put(out, asic_info_target_graphics_version, (double)strtoul(architecture + 3, NULL, ERA >= 25 ? 16 : 10));
+        put(out, asic_info_target_graphics_version, (double)strtoul(architecture + 3, NULL, RELEASE >= 604 ? 16 : 10));
     return SUCCESS;
 }
 
@@ -252,7 +257,8 @@ int amdsmi_get_gpu_driver_info(void *handle, void *out)
     ENTER(handle);
     memset(out, 0, driver_info_SIZE);
     put_text(out, driver_info_driver_name, "amdgpu");
-    put_text(out, driver_info_driver_version, plan_text(plan_machine(), "driver_version"));
+    const char *version = plan_text(g.set, "driver_version");
+    put_text(out, driver_info_driver_version, version ? version : plan_text(plan_machine(), "driver_version"));
     return SUCCESS;
 }
 
@@ -347,7 +353,7 @@ static int power_info(const target *g, void *out)
     put(out, power_info_power_limit, bare(g) ? INFINITY : signal_or(g, "power_limit_watts", 0) * LIMIT_UNITS_PER_WATT);
     /* Up to 6.3 the status is that of the limit. */
     double limit;
-    return ERA < 25 && !plan_signal(g->device, "power_limit_watts", g->t, &limit) ? NOT_SUPPORTED : SUCCESS;
+    return RELEASE < 604 && !plan_signal(g->device, "power_limit_watts", g->t, &limit) ? NOT_SUPPORTED : SUCCESS;
 }
 
 int amdsmi_get_power_info(void *handle, void *out)

@@ -1,4 +1,4 @@
-"""Makes the stand-in for libamd_smi.so of one ROCm release: struct layouts and symbols come from the amdsmi wheel itself."""
+"""Makes the stand-in for libamd_smi.so of one ROCm release, with the layouts and symbols of its amdsmi wheel."""
 
 import json
 import os
@@ -22,11 +22,11 @@ LIBRARY_VERSIONS = {
     "6.1.0": (24, 4, 1, 0),
     "6.1.2": (24, 5, 2, 0),
     "6.2.4": (24, 6, 3, 0),
-    "6.3.3": (24, 7, 1, 0),
-    "6.4.3": (25, 5, 1, 0),
+    "6.3.3": (25, 1, 0, 0),
+    "6.4.3": (0, 25, 5, 1),
     "7.0.2": (26, 0, 2, 0),
 }
-"""What amdsmi_get_lib_version answers: year first up to 6.3, then major."""
+"""The numbers of amdsmi_version_t: year, major, minor, release; 6.4 leaves the year out, 7.0 has no field for it."""
 
 _BOUND = re.compile(r"_libraries\['libamd_smi\.so'\]\.(\w+)")
 _DEFINED = re.compile(r"^int (amdsmi_\w+)\(", re.MULTILINE)
@@ -97,10 +97,10 @@ def fields(kind, prefix="", base=0):
             yield prefix + entry[0], (base + at.offset, at.size)
             yield from fields(entry[1], prefix + entry[0] + ".", base + at.offset)
 
-names = [name for name in dir(wrapper) if name.startswith("amdsmi_") and name.endswith("_t")]
-kinds = {name: getattr(wrapper, name) for name in names}
+names = [name for name in dir(wrapper) if name.endswith("_t")]  # not every struct has a second name in each release
+kinds = {name.removeprefix("struct_"): getattr(wrapper, name) for name in names}
 structs = {
-    name[7:-2]: {"size": ctypes.sizeof(kind), "fields": dict(fields(kind))}
+    name.removeprefix("amdsmi_")[:-2]: {"size": ctypes.sizeof(kind), "fields": dict(fields(kind))}
     for name, kind in kinds.items()
     if isinstance(kind, type) and issubclass(kind, (ctypes.Structure, ctypes.Union))
 }
@@ -189,7 +189,8 @@ def _header(version: str, wrapper: Path) -> str:
             lines.append(f"#define {plain} {value}")
     lines += [f"#define HAS_{name} 1" for name in sorted(bound_symbols(wrapper))]
     lines += [f"#define LIBRARY_VERSION {', '.join(map(str, LIBRARY_VERSIONS[version]))}"]
-    lines += [f"#define ERA {LIBRARY_VERSIONS[version][0]}"]
+    major, minor, _ = map(int, version.split("."))
+    lines += [f"#define RELEASE {100 * major + minor}"]
     lines += [f"#define PARTITIONS_REPEAT {int(version in _REPEATING)}"]
     lines += [f"#define LIMIT_UNITS_PER_WATT {1 if version in _WATTS else 1_000_000}.0"]
     return "\n".join(lines) + "\n"

@@ -53,9 +53,11 @@ class Answer(NamedTuple):
 class Calls:
     """The functions of one amdsmi module, with their failures sorted."""
 
-    def __init__(self, module: Any, between_calls: Callable[[], None]) -> None:
+    def __init__(self, module: Any, between_calls: Callable[[], None], version: tuple[int, ...]) -> None:
         self._module = module
         self._between_calls = between_calls
+        self.version = version
+        """Of the library, as `versions.library_version` has it."""
 
     def __call__(self, function: str, *arguments: object) -> Any:
         """Call `function`. Raises Absent, HandleGone, Broken, or ProviderError when the library is gone."""

@@ -10,6 +10,7 @@ from exporter.providers.sanitise import JOULES, WATTS, Range, Readings
 _TICKS_PER_JOULE = 65536  # a tick is 2^-16 J; amd-smi multiplies by 15.3 uJ and shows 0.27 % more
 _MICROWATTS_FROM = 100_000  # limits are watts up to ROCm 6.1.1, microwatts from 6.1.2
 _LIMITS = Range(0.0, WATTS.high * 1e6)
+_LIMIT_STATUS_UNTIL = (25, 3)  # ROCm 6.4
 _NANOSECONDS = Range(1.0, 1e18)
 
 # MI200 and Radeon fill the average and leave the other at "no value"; MI300 and later the reverse. `socket_power` (7.0)
@@ -63,13 +64,14 @@ def _read_power(calls: Calls, package: Package, readings: Readings) -> tuple[_Po
     info, broken = calls.ask("amdsmi_get_power_info", package.handle)
     known = info if isinstance(info, dict) else {}
     power = _choose(known, readings)
-    if power.watts is None:
-        # Up to ROCm 6.3 the status of this call is that of the limit: it fails on a card that has power but no limit,
-        # and succeeds without a value where the metrics could not be read.
+    if power.watts is None and calls.version < _LIMIT_STATUS_UNTIL:
+        # The status of this call is that of the limit: it fails on a card that has power but no limit, and succeeds
+        # without a value where the metrics could not be read.
         metrics, metrics_broken = calls.ask("amdsmi_get_gpu_metrics_info", package.handle)
         power = _choose(metrics, readings) if isinstance(metrics, dict) else power
-        if power.watts is None and (broken or metrics_broken):
-            readings.fail("power")
+        broken = broken or metrics_broken
+    if power.watts is None and broken:
+        readings.fail("power")
     limit = limit_watts(readings, known.get("power_limit"))
     if limit is None:
         caps = calls.reading(readings, "power_limit", "amdsmi_get_power_cap_info", package.handle)

@@ -15,7 +15,15 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from exporter.providers.amd.calls import driver_is_missing, in_words
-from exporter.providers.amd.versions import Version, library_version, match, package_version, spoken, version_of_file
+from exporter.providers.amd.versions import (
+    Version,
+    library_version,
+    match,
+    package_release,
+    package_version,
+    spoken,
+    version_of_file,
+)
 from exporter.providers.protocol import ProviderError
 
 _SHARE = Path("share/amd_smi")
@@ -46,9 +54,11 @@ def open_library(root: Path, environment: MutableMapping[str, str]) -> Library:
     for folder in candidates(root, environment):
         try:
             return _open(folder, root, environment)
+        except _NotInstalledError:
+            continue
         except _UnusableError as error:
             reasons[str(error)] = None
-    raise ProviderError("; ".join(reasons))
+    raise ProviderError("; ".join(reasons) or "the Python package amdsmi is not installed, and ROCm brings none")
 
 
 def candidates(root: Path, environment: Mapping[str, str]) -> Iterator[Path | None]:
@@ -70,11 +80,16 @@ class _UnusableError(Exception):
     """A package cannot be used; the text is why."""
 
 
+class _NotInstalledError(_UnusableError):
+    """There is none on the import path."""
+
+
 def _open(folder: Path | None, root: Path, environment: MutableMapping[str, str]) -> Library:
     # The wrapper looks for its library below ROCM_HOME, ROCM_PATH, or a fixed place; up to 6.1 it fails without the
     # variable. A package inside a ROCm tree must get the library of that tree.
-    tree = folder.parent.parent if folder else Path(environment.get("ROCM_PATH") or root / "opt/rocm")
-    with _quiet(), _variables(environment, tree if folder or "ROCM_PATH" not in environment else None):
+    given = any(name in environment for name in _ROCM_VARIABLES)
+    tree = folder.parent.parent if folder else None if given else root / "opt/rocm"
+    with _quiet(), _variables(environment, tree):
         module = _import(folder)
         package = package_version(module)
         try:
@@ -86,7 +101,7 @@ def _open(folder: Path | None, root: Path, environment: MutableMapping[str, str]
             raise _UnusableError(f"AMD SMI did not start: {in_words(error)}") from error
         version = _version(module)
     library = Library(module, version)
-    if not match(package, version):
+    if not match(package_release(module), version):
         library.close()
         _forget()
         raise _UnusableError(
@@ -104,8 +119,9 @@ def _import(folder: Path | None) -> ModuleType:
     try:
         return importlib.import_module("amdsmi")
     except ModuleNotFoundError as error:
-        reason = "the Python package amdsmi is not installed" if error.name == "amdsmi" else in_words(error)
-        raise _UnusableError(reason) from error
+        if error.name == "amdsmi":
+            raise _NotInstalledError from error
+        raise _UnusableError(f"amdsmi cannot be loaded: {in_words(error)}") from error
     except KeyError as error:  # what the wrapper does when it finds no library
         raise _UnusableError("amdsmi does not find libamd_smi.so: is ROCm installed?") from error
     except AttributeError as error:

@@ -187,11 +187,10 @@ def partition_mode(calls: Calls, package: Package) -> str | None:
     return "/".join(mode for mode in modes if mode) or None
 
 
-def partition_uuid(calls: Calls, package: Package, part: Part) -> str | None:
-    """Return the UUID of a partition where it has one of its own; up to 6.4 all have that of the package."""
-    own = _uuid(calls, part.handle)
-    others = {_uuid(calls, other.handle) for other in package.parts if other.number != part.number}
-    return None if own in others else own
+def partition_uuids(calls: Calls, package: Package) -> tuple[str | None, ...]:
+    """Return the UUID of each partition that has one of its own; up to 6.4 all have that of the package."""
+    uuids = [_uuid(calls, part.handle) for part in package.parts]
+    return tuple(uuid if uuids.count(uuid) == 1 else None for uuid in uuids)
 
 
 def _uuid(calls: Calls, handle: Any) -> str | None:

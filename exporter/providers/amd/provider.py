@@ -21,7 +21,7 @@ _OFF_THE_BUS = b"\xff" * 4
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """What is asked once about a package: at each enumeration the limit, the mode as long as it has as many partitions."""
+    """What is asked at each enumeration (the limit), or once as long as there are as many partitions (the mode)."""
 
     parts: int
     mode: str | None
@@ -33,7 +33,7 @@ class AmdProvider:
 
     def __init__(self, library: Library, context: OpenContext, own: frozenset[int], clock: Callable[[], float]) -> None:
         self._library = library
-        self._calls = Calls(library.module, context.between_calls)
+        self._calls = Calls(library.module, context.between_calls, library.version)
         self._root = context.root
         self._own = own
         self._clock = clock

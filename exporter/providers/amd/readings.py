@@ -7,7 +7,7 @@ import msgspec
 
 from exporter.model import PartitionSample
 from exporter.providers.amd.calls import Calls
-from exporter.providers.amd.packages import Package, partition_uuid
+from exporter.providers.amd.packages import Package, partition_uuids
 from exporter.providers.sanitise import (
     BYTES,
     CELSIUS,
@@ -169,7 +169,7 @@ def _link(calls: Calls, package: Package, readings: Readings) -> dict[str, float
         old = _dict(calls.reading(readings, "pcie_link", "amdsmi_get_pcie_link_status", package.handle))
         caps = _dict(calls.reading(readings, "pcie_link", "amdsmi_get_pcie_link_caps", package.handle))
         metric = {"pcie_width": old.get("pcie_lanes"), "pcie_speed": old.get("pcie_speed")}
-        static = {"max_pcie_width": caps.get("pcie_lanes")}
+        static = {"max_pcie_width": caps.get("max_pcie_lanes")}
     return {
         "pcie_link_generation": _generation(readings, metric.get("pcie_speed")),
         "pcie_link_width": readings.number("pcie_link", metric.get("pcie_width"), LINK_WIDTH) or None,
@@ -195,17 +195,18 @@ def _partitions(
     if not package.partitioned:
         return ()
     memories = own_memories([read_memory(calls, part.handle, readings) for part in package.parts])
+    uuids = partition_uuids(calls, package)
     busy = metrics.get("xcp_stats.gfx_busy_inst")
     return tuple(
         PartitionSample(
             partition=str(part.number),
-            uuid=partition_uuid(calls, package, part),
+            uuid=uuid,
             profile=profile,
             memory_used_bytes=memory.used_bytes,
             memory_size_bytes=memory.size_bytes,
             utilization_ratio=_busy(busy, part.number, readings),
         )
-        for part, memory in zip(package.parts, memories, strict=True)
+        for part, memory, uuid in zip(package.parts, memories, uuids, strict=True)
     )
 
 

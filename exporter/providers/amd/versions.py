@@ -7,7 +7,7 @@ or end the process: the package of 6.3.3 imports on the libraries of 6.4 and 7.0
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from exporter.providers.sanitise import text
 
@@ -15,22 +15,21 @@ Version = tuple[int, ...]
 
 # The package is numbered as ROCm is (PyPI) or as the library is (the copy that ROCm installs). ROCm has reached 10, the
 # library counts from the year 23.
-_FIRST_LIBRARY_ERA = 20
+_FIRST_ERA = 20
 
-# ROCm release of the package -> lowest and highest library version that has its layouts (both included, compared over
-# as many numbers as are given). 6.1.2 doubled the error counts and replaced the process list within library 24.5;
-# 7.1 and 7.2 widened the process records of 7.0, and 10.0 the metrics.
-_FAMILIES: Sequence[tuple[Version, Version, Version, Version]] = (
-    ((6, 0), (6, 0), (23, 0), (24, 0)),
-    ((6, 1, 0), (6, 1, 1), (24, 1), (24, 5, 1)),
-    ((6, 1, 2), (6, 1), (24, 5, 2), (24, 5)),
-    ((6, 2), (6, 2), (24, 6), (24, 6)),
-    ((6, 3), (6, 3), (24, 7), (24, 99)),
-    ((6, 4), (6, 4), (25, 0), (25, 99)),
-    ((7, 0), (7, 0), (26, 0), (26, 0)),
-    ((7, 1), (7, 1), (26, 1), (26, 2)),
-    ((7, 2), (9,), (26, 2), (26, 99)),
-    ((10,), (19,), (27,), (99,)),
+# First ROCm release of a family -> first library version, in order: a family ends where the next begins. 6.1.2 doubled
+# the error counts and replaced the process list; the 6.3.3 library says 25.1, and 6.4.0 is 25.3; 7.1 and 7.2 widened the
+# process records, 10.0 the metrics.
+_FAMILIES: Sequence[tuple[Version, Version]] = (
+    ((6, 0), (23,)),
+    ((6, 1), (24,)),
+    ((6, 1, 2), (24, 5, 2)),
+    ((6, 2), (24, 6)),
+    ((6, 3), (24, 7)),
+    ((6, 4), (25, 3)),
+    ((7, 0), (26, 0)),
+    ((7, 1), (26, 1)),
+    ((10,), (27,)),
 )
 
 _LIBRARY_FILE = re.compile(r"libamd_smi(?:_python)?\.so\.(\d+)\.(\d+)(?:\.(\d+))?")
@@ -58,14 +57,28 @@ def package_version(module: Any) -> str:
     return "6.0"  # 6.1 brought __version__
 
 
+def package_release(module: Any) -> Version:
+    """Return the first ROCm release of the family that an imported amdsmi package belongs to; () if it is not known."""
+    version = numbers(package_version(module))
+    if not version or version[0] < _FIRST_ERA:
+        return _family(version, 0)
+    release = _family(version, 1)
+    if release[:2] == (6, 1):
+        # The copies in 6.1.1 and 6.1.2 both say 24.5.1; the later one has no handles of processes.
+        return (6, 1) if hasattr(module, "amdsmi_get_gpu_process_info") else (6, 1, 2)
+    return release
+
+
 def library_version(answer: Mapping[str, object]) -> Version:
     """Return the version in an answer of amdsmi_get_lib_version; () where it has none.
 
-    The first number is the era in every release: the year (`year`, up to 6.3), then `major`. `build` is left out.
+    Era, then two numbers: up to 6.3 the era is the year, from 6.4 it is `major`. `build` is left out.
     """
-    parts = [answer[name] for name in ("year", "major", "minor", "release") if name in answer]
-    found = tuple(part for part in parts if isinstance(part, int))
-    return found[:3] if found and found[0] >= _FIRST_LIBRARY_ERA else ()
+    found = [answer.get(name) for name in ("year", "major", "minor", "release")]
+    parts = [part for part in found if isinstance(part, int)]
+    while parts and parts[0] < _FIRST_ERA:
+        del parts[0]
+    return tuple(parts[:3])
 
 
 def version_of_file(maps: str) -> Version:
@@ -77,18 +90,14 @@ def version_of_file(maps: str) -> Version:
     return (int(match[1]), int(match[2])) if match else ()
 
 
-def match(package: str, library: Version) -> bool:
-    """Tell whether a package of this version has the layouts of this library version."""
-    wanted = numbers(package)
-    if not wanted or not library:
-        return False
-    if wanted[0] >= _FIRST_LIBRARY_ERA:
-        return wanted[:2] == library[:2]
-    for first, last, low, high in _FAMILIES:
-        if _within(wanted, first, last):
-            return _within(library, low, high)
-    return False
+def match(release: Version, library: Version) -> bool:
+    """Tell whether a package of that family (see `package_release`) has the layouts of this library version."""
+    return bool(release) and release == _family(library, 1)
 
 
-def _within(version: Version, low: Version, high: Version) -> bool:
-    return version[: len(low)] >= low[: len(version)] and version[: len(high)] <= high
+def _family(version: Version, column: Literal[0, 1]) -> Version:
+    """Return the first release of the family of a version of ROCm (`column` 0) or of the library (1)."""
+    if column and version and version[0] > _FAMILIES[-1][1][0]:
+        return version[:1]  # an era that is not known here fits itself alone
+    begun = [family for family in _FAMILIES if version and family[column] <= version]
+    return begun[-1][0] if begun else ()
