@@ -45,7 +45,7 @@ def _fields(record: logging.LogRecord) -> Iterator[tuple[str, str]]:
     yield "logger", record.name
     yield "msg", _cut(_message(record))
     for key, value in vars(record).items():
-        if key not in _STANDARD:
+        if key not in _STANDARD and value is not None:
             yield key, _cut(str(value))
     if record.exc_info and (error := record.exc_info[1]):
         yield "error", _cut(f"{type(error).__name__}: {error}")

@@ -23,7 +23,7 @@ without_gpus = pytest.mark.skipif(
 
 HANGING = """
 devices:
-  - model: h100
+  - model: H100-SXM
     faults:
       - {kind: hang, from_seconds: 0}
 """

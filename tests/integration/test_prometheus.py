@@ -6,6 +6,7 @@ window is $ENERGY_WINDOW_SECONDS, 60 by default; .ci/long takes five minutes.
 
 import http.server
 import os
+import statistics
 import threading
 import time
 import urllib.request
@@ -26,6 +27,11 @@ WINDOW = float(os.environ.get("ENERGY_WINDOW_SECONDS", "60"))
 SCRAPE_SECONDS = 1.0
 SETTLE_SECONDS = 5.0
 """From the daemon's first page to the start of the window."""
+MOMENTS = tuple(0.5 * step for step in range(11))
+"""Seconds after the end of the window at which it is asked for as well; the median counts, as one late scrape of a busy
+machine moves the edge of a window."""
+EDGE_SECONDS = 0.15
+"""By which an edge of the window may be off: a reading of 50 ms ago is fresh, of a counter renewed each 100 ms."""
 
 CONSTANT_WATTS = 500.0
 HIGH_WATTS, LOW_WATTS, PERIOD_SECONDS = 600.0, 200.0, 1.3
@@ -34,9 +40,9 @@ HIGH_WATTS, LOW_WATTS, PERIOD_SECONDS = 600.0, 200.0, 1.3
 SCENARIO = f"""
 epoch_seconds: {{epoch}}
 devices:
-  - model: h100
+  - model: H100-SXM
     load: {{{{pattern: constant, watts: {CONSTANT_WATTS}}}}}
-  - model: h100
+  - model: H100-SXM
     load: {{{{pattern: square, watts: {HIGH_WATTS}, low_watts: {LOW_WATTS}, period_seconds: {PERIOD_SECONDS}}}}}
 """
 
@@ -150,7 +156,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
         }
         time.sleep(SETTLE_SECONDS)
         start = time.time()
-        time.sleep(WINDOW + 2 * SCRAPE_SECONDS)
+        time.sleep(WINDOW + MOMENTS[-1] + 2 * SCRAPE_SECONDS)
         yield Observed(
             daemon=daemon,
             machine=machine,
@@ -201,7 +207,10 @@ def test_types_and_units_arrive(observed: Observed, major: int, job: str) -> Non
 
 @pytest.mark.parametrize(("major", "job"), CASES)
 def test_the_joules_of_a_constant_load_are_right_to_a_thousandth(observed: Observed, major: int, job: str) -> None:
-    assert relative_error(observed, major, job, observed.keys[0]) == pytest.approx(0, abs=0.001)
+    """Of the five minutes that .ci/long takes; in a shorter window its edges weigh more."""
+    assert relative_error(observed, major, job, observed.keys[0]) == pytest.approx(
+        0, abs=max(0.001, EDGE_SECONDS / WINDOW)
+    )
 
 
 @pytest.mark.parametrize(("major", "job"), CASES)
@@ -212,9 +221,12 @@ def test_the_joules_of_a_square_wave_are_right_to_a_hundredth(observed: Observed
 def relative_error(observed: Observed, major: int, job: str, key: str) -> float:
     """Compare increase() over the window with the truth of the simulated machine."""
     query = f'increase(gpu_energy_joules_total{{job="{job}",uuid="{key}"}}[{WINDOW:g}s])'
-    [(_, joules)] = observed.server(major).query(query, at=observed.end)
-    error = joules / observed.truth(key, observed.start, observed.end) - 1
-    print(f"Prometheus {major}, {job}, {key}: {error:+.4%}")
+    errors = []
+    for later in MOMENTS:
+        [(_, joules)] = observed.server(major).query(query, at=observed.end + later)
+        errors.append(joules / observed.truth(key, observed.start + later, observed.end + later) - 1)
+    error = statistics.median(errors)
+    print(f"Prometheus {major}, {job}, {key}: {error:+.4%} ({min(errors):+.4%} to {max(errors):+.4%})")
     return error
 
 
@@ -224,7 +236,7 @@ def test_promtool_has_nothing_to_say_about_the_page(start_daemon: Callable[..., 
     page = start_daemon("--provider", "simulated").get().body
     assert b"gpu_energy_joules_total" in page
     assert check_metrics(tools, page) == ""
-    assert "gauge" in check_metrics(tools, b"# HELP x_total A gauge.\n# TYPE x_total gauge\nx_total 1\n")
+    assert "_total" in check_metrics(tools, b"# HELP x_total A gauge.\n# TYPE x_total gauge\nx_total 1\n")
 
 
 def test_a_missing_tool_fails_where_it_must_not_be_skipped() -> None:
