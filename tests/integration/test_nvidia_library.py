@@ -1,6 +1,7 @@
 """The real pynvml over the C stand-in: every reading of each kind of GPU, and every way to fail."""
 
 import ctypes.util
+import dataclasses
 import json
 import math
 import os
@@ -533,6 +534,16 @@ def test_gpu_that_is_removed_from_the_bus(start: Start, plan: Path) -> None:
         assert [d.key for d in served.devices()] == [other.key, before.key]
         assert served.read(before).lost
         assert served.read(other).device.index == 0
+
+
+def test_gpus_of_one_board_share_a_package(start: Start) -> None:
+    truth = machine(DeviceSpec(model="T4", count=3))
+    board = {"multi_gpu_board": 1.0, "board_id": 34048.0}
+    pair = tuple(dataclasses.replace(d, numbers={**d.numbers, **board}) for d in truth.devices[:2])
+    truth.devices = (*pair, truth.devices[2])
+    with start(truth) as served:
+        served.open()
+        assert [d.package for d in served.devices()] == ["board-8500", "board-8500", None]
 
 
 def test_handles_are_looked_up_again_after_the_library_was_stopped(start: Start) -> None:

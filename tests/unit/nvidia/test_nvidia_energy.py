@@ -159,6 +159,16 @@ def test_gh200_that_answers_for_the_module_only_has_no_power_of_the_gpu() -> Non
     assert (sample.power_watts, sample.module_power_watts) == (None, 240.0)
 
 
+@pytest.mark.parametrize("code", [3, 13, 17])
+def test_plain_power_of_gh200_is_not_taken_for_that_of_the_gpu(code: int) -> None:
+    sample = sample_of(
+        nvmlDeviceGetName="NVIDIA GH200 480GB",
+        nvmlDeviceGetFieldValues=Status(code),
+        nvmlDeviceGetPowerUsage=240_000,
+    )
+    assert reading(sample) == (None, None, None)
+
+
 def test_limits() -> None:
     sample = sample_of(nvmlDeviceGetEnforcedPowerLimit=550_000, nvmlDeviceGetPowerManagementDefaultLimit=700_000)
     assert (sample.power_limit_watts, sample.power_limit_default_watts) == (550.0, 700.0)
