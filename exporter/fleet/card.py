@@ -1,5 +1,6 @@
 """What is known of one GPU: the newest readings of each group, its state, and what was counted."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,9 @@ from exporter.fleet.meter import Meter
 from exporter.metrics import SENSORS, Block
 from exporter.model import Device, DeviceSnapshot, GpuState, Group, Sample
 
+_VITAL = frozenset({Group.ENERGY, Group.LOAD})
+"""What a device that answers always gives."""
+_NONE: frozenset[Group] = frozenset()
 _READABLE = frozenset({GpuState.OK, GpuState.STALE})
 
 
@@ -26,7 +30,8 @@ class Card:
         self.listed = True
         """Whether a provider enumerates it."""
         self.lost_at: float | None = None
-        self.hung_at: float | None = None
+        self.hung = False
+        """Whether the supervisor has it in question."""
         self._asleep = False
         self.silent_since = now
         """Since when no reading is expected to be there already: first sight, loss, return, sleep."""
@@ -39,12 +44,15 @@ class Card:
         self._throttle = ThrottleSeconds(sampling.state_seconds)
         self._sensor: str | None = None
         self._dirty: set[Group] = set()
-        self._shown: frozenset[Group] = frozenset()
+        self._shown = _NONE
+        self._same_until = -math.inf
+        """Until when neither state nor what is shown changes by the passing of time."""
         self._published: DeviceSnapshot | None = None
 
     def identify(self, device: Device, now: float) -> None:
         """Take the identity that a provider gives, which thereby sees the device."""
-        self.device = device
+        if device != self.device:
+            self.device = device
         if not self.listed:
             self.listed = True
             self.silent_since = now
@@ -92,31 +100,30 @@ class Card:
             at = max(sample.taken_at[group] for group in fresh)
             self._last_sample_timestamp = wall - max(0.0, now - at)
             self._dirty.add(Group.ENERGY)  # the block of the time stamp
-            if self.hung_at is not None and at > self.hung_at:
-                self.hung_at = None
 
     def snapshot(self, now: float, *, released: bool) -> tuple[DeviceSnapshot, set[Block]]:
         """Return what is published, and the blocks that look different from the snapshot before."""
-        state = self._state(now, released=released)
-        shown = (
-            frozenset(group for group in self._newest if not self._old(group, now))
-            if state in _READABLE
-            else frozenset()
-        )
         before = self._published
+        state = self._state(now, released=released)
+        if state not in _READABLE:
+            shown = _NONE
+        elif now <= self._same_until and self._dirty <= self._shown:
+            shown = self._shown
+        else:
+            shown = frozenset(group for group in self._newest if not self._old(group, now))
         dirty = self._dirty | (shown ^ self._shown)
-        identity = (state, self.provider, self.device)
-        if before is not None and not dirty and identity == (before.state, before.provider, before.device):
-            return before, set()
         if before is None:
-            before = DeviceSnapshot(
-                gpu="", provider=self.provider, device=self.device, state=state, sample=Sample(device=self.device)
-            )
-            dirty = set(self._lifetimes)
+            before = self._blank(state)
+        elif not dirty and state is before.state and self.device is before.device and self.provider == before.provider:
+            return before, set()
         fields: dict[str, Any] = {}
         for group in dirty:
             fields |= groups.readings(group, self._newest[group] if group in shown else None)
-        after = DeviceSnapshot(
+        self._shown, self._dirty = shown, set()
+        self._same_until = self._until_change(shown) if state in _READABLE else -math.inf
+        # Moved to another provider's part of the page, it is gone from where it was.
+        moved = set() if self.provider == before.provider else self.gone()
+        self._published = DeviceSnapshot(
             gpu=self.gpu,
             provider=self.provider,
             device=self.device,
@@ -130,23 +137,27 @@ class Card:
                 **fields,
             ),
             last_sample_timestamp=self._last_sample_timestamp,
-            energy=self._meter.account() if Group.ENERGY in dirty else before.energy,
+            energy=self._meter.account(),
             module_energy_joules=self._meter.module_joules,
             busy_seconds=self._busy.seconds,
             throttle_seconds=self._throttle.seconds,
         )
         blocks = {Block.DEVICE}.union(*(groups.BLOCKS[group] for group in dirty))
-        self._published, self._shown, self._dirty = after, shown, set()
-        return after, groups.changed(before, after, blocks)
+        return self._published, moved | groups.changed(before, self._published, blocks)
+
+    def _until_change(self, shown: frozenset[Group]) -> float:
+        # What is old already comes back with a new reading only; a device without readings falls silent with time.
+        ends = [self._taken[group] + self._lifetimes[group] for group in shown]
+        return min(ends) if shown & _VITAL else min([*ends, self.silent_since + groups.STALE_SECONDS])
 
     def gone(self) -> set[Block]:
         """Return the blocks that look different without this card."""
         if self._published is None:
             return set()
-        nothing = DeviceSnapshot(
-            gpu="", provider="", device=self.device, state=self._published.state, sample=Sample(device=self.device)
-        )
-        return groups.changed(self._published, nothing, groups.DEVICE_BLOCKS)
+        return groups.changed(self._published, self._blank(self._published.state), groups.DEVICE_BLOCKS)
+
+    def _blank(self, state: GpuState) -> DeviceSnapshot:
+        return DeviceSnapshot(gpu="", provider="", device=self.device, state=state, sample=Sample(device=self.device))
 
     def _count(self, sample: Sample, fresh: list[Group], now: float, wall: float) -> None:
         at: Mapping[Group, float] = sample.taken_at
@@ -178,21 +189,24 @@ class Card:
         return self._newest.get(group) if group in self._newest and not self._old(group, now) else None
 
     def _old(self, group: Group, now: float) -> bool:
-        return now - self._taken[group] > self._lifetimes.get(group, groups.STALE_SECONDS)
+        return now - self._taken[group] > self._lifetimes[group]
 
     def _state(self, now: float, *, released: bool) -> GpuState:
         if self.lost:
             return GpuState.LOST
         if released:
             return GpuState.RELEASED
-        if self.hung_at is not None:
+        if self.hung:
             return GpuState.HUNG
         if self._asleep:
             return GpuState.ASLEEP
-        vital = [group for group in (Group.ENERGY, Group.LOAD) if group in self._newest]
+        if now <= self._same_until and self._published is not None and self._published.state is GpuState.OK:
+            return GpuState.OK
+        vital = self._newest.keys() & _VITAL
         silent = not vital and now - self.silent_since > groups.STALE_SECONDS
         return GpuState.STALE if silent or any(self._old(group, now) for group in vital) else GpuState.OK
 
     def _forget_readings(self) -> None:
         self._dirty |= set(self._newest)
         self._newest = {}
+        self._same_until = -math.inf

@@ -47,7 +47,6 @@ class Fleet:
         self._providers = {name: _Provider(name, wanted=wanted) for name, wanted in providers}
         self._cards: dict[str, Card] = {}
         self._numbers: dict[str, int] = defaultdict(int)
-        self._now = -math.inf
         self._versions = {block.value: 0 for block in Block}
         self._abandoned = 0
         self._released = False
@@ -56,7 +55,6 @@ class Fleet:
 
     def enumerated(self, provider: str, devices: tuple[Device, ...], now: float) -> None:
         """Take what a provider enumerates; what it listed before and does not list any more is lost to it."""
-        self._clock(now)
         source = self._providers[provider]
         listed: dict[str, Device] = {}
         for device in devices:
@@ -73,7 +71,6 @@ class Fleet:
 
     def observed(self, provider: str, sample: Sample, now: float, wall: float) -> None:
         """Take one sample: `now` is CLOCK_MONOTONIC, `wall` Unix time, both seconds."""
-        self._clock(now)
         source = self._providers[provider]
         for name in sample.failed:
             self._fail(source, name)
@@ -101,10 +98,10 @@ class Fleet:
         source.changed = True
 
     def device_state(self, key: str, state: GpuState) -> None:
-        """Put a device in question (HUNG) or clear it (OK); a reading taken later clears it as well."""
+        """Put a device in question (HUNG) or clear it (OK)."""
         card = self._cards.get(key)
         if card is not None:
-            card.hung_at = self._now if state is GpuState.HUNG else None
+            card.hung = state is GpuState.HUNG
 
     def restarted(self, provider: str, cause: str) -> None:
         """Count an end of the provider's worker, by cause of metrics.RESTART_CAUSES."""
@@ -142,7 +139,6 @@ class Fleet:
 
     def world(self, now: float) -> World:
         """Return everything that a page shows at monotonic time `now`; the same object while nothing changes."""
-        self._clock(now)
         devices: dict[str, list[DeviceSnapshot]] = {name: [] for name in self._providers}
         different: set[Block] = set()
         for card in self._cards.values():
@@ -240,9 +236,6 @@ class Fleet:
 
     def _bump(self, block: Block) -> None:
         self._versions[block.value] += 1
-
-    def _clock(self, now: float) -> None:
-        self._now = max(self._now, now)
 
 
 def _position(device: Device) -> tuple[str, float, str]:

@@ -128,7 +128,13 @@ def readings(group: Group, sample: Sample | None) -> dict[str, Any]:
 
 def changed(before: DeviceSnapshot, after: DeviceSnapshot, blocks: Iterable[Block]) -> set[Block]:
     """Return those of the blocks that look different after."""
-    return {block for block in blocks if _SHOWN[block](before) != _SHOWN[block](after)}
+    found = set()
+    if before.last_sample_timestamp != after.last_sample_timestamp:
+        found.add(Block.ENERGY)  # the usual case, and cheaper to see than to compare all the readings
+    for block in blocks:
+        if block not in found and _SHOWN[block](before) != _SHOWN[block](after):
+            found.add(block)
+    return found
 
 
 def energy_period(sampling: SamplingConfig, kind: str | None, window: float | None) -> float:
@@ -139,16 +145,12 @@ def energy_period(sampling: SamplingConfig, kind: str | None, window: float | No
     return AVERAGED_PERIOD_SECONDS if averaged else INSTANT_PERIOD_SECONDS
 
 
-def periods(sampling: SamplingConfig) -> dict[Group, float]:
-    """Return the seconds between reads by group; of energy, the longest."""
-    return {
+def lifetimes(sampling: SamplingConfig) -> dict[Group, float]:
+    """Return the age in seconds beyond which the readings of a group are withheld."""
+    periods = {
         Group.ENERGY: sampling.energy_seconds or AVERAGED_PERIOD_SECONDS,
         Group.LOAD: sampling.load_seconds,
         Group.STATE: sampling.state_seconds,
         Group.PROCESSES: sampling.processes_seconds,
     }
-
-
-def lifetimes(sampling: SamplingConfig) -> dict[Group, float]:
-    """Return the age in seconds beyond which the readings of a group are withheld."""
-    return {group: max(STALE_SECONDS, STALE_PERIODS * period) for group, period in periods(sampling).items()}
+    return {group: max(STALE_SECONDS, STALE_PERIODS * periods.get(group, 0.0)) for group in Group}
