@@ -19,9 +19,9 @@ logger = logging.getLogger("exporter.supervision")
 
 _GATHER_SECONDS = 0.02
 """Reports are left in the pipe for so long: one wake-up for a pass over all devices, not one for each of them."""
-_PIECES = 4
-"""Of 64 KiB, read from one child before others get their turn."""
-_LAST_PIECES = 1024
+_SLICE_SECONDS = 0.005
+"""Of listening to one child before everything else in the event loop gets its turn."""
+_LAST_PIECES = 64
 """The most that is read from a child that is late or has ended."""
 
 
@@ -66,7 +66,7 @@ class Keeper:
         for process in list(self._processes.values()):
             self._reap(process)
         for number in self.watch.overdue(now):
-            self._drain(self._processes[number], _LAST_PIECES)
+            self._hear_out(self._processes[number])
         now = time.monotonic()
         late = [self._processes[number] for number in self.watch.overdue(now)]
         self._act(self.watch.tick(now, {process.number for process in late if process.is_stopped()}))
@@ -171,35 +171,56 @@ class Keeper:
 
     def _on_reports(self, process: Process) -> None:
         if self._pending is None and self.watch.ready:
-            self._pause(process)
-            self._loop.call_later(_GATHER_SECONDS, self._resume, process)
-        else:
-            self._drain(process, _PIECES)
+            self._rest(process, _GATHER_SECONDS)
+        elif not self._listen_for_a_slice(process):
+            self._rest(process, _SLICE_SECONDS)
+
+    def _rest(self, process: Process, seconds: float) -> None:
+        self._pause(process)
+        self._loop.call_later(seconds, self._resume, process)
 
     def _resume(self, process: Process) -> None:
-        known = self._processes.get(process.number) is process
-        if not known or process.number in self._listening or process.number in self._deaf:
+        if self._processes.get(process.number) is not process:
+            return
+        if process.number in self._listening or process.number in self._deaf:
             return
         self._listen(process)
-        self._drain(process, _PIECES)
+        if not self._listen_for_a_slice(process):
+            self._rest(process, _SLICE_SECONDS)
 
-    def _drain(self, process: Process, pieces: int) -> None:
-        for _ in range(pieces):
-            try:
-                heard = process.hear()
-            except frames.FrameError as error:
-                self._stop_listening(process, str(error))
-                return
-            self._take(process, heard.reports)
-            if heard.ended:
-                self._stop_listening(process, "it closed its pipe")
-            if heard.emptied or process.number in self._deaf:
+    def _listen_for_a_slice(self, process: Process) -> bool:
+        """Take what the child reported; false when there is more than fits into one slice of time."""
+        until = time.monotonic() + _SLICE_SECONDS
+        while not self._hear(process):
+            if time.monotonic() > until:
+                return False
+        return True
+
+    def _hear_out(self, process: Process) -> None:
+        """Take all that a child reported which is late or has ended."""
+        for _ in range(_LAST_PIECES):
+            if process.number in self._deaf or self._hear(process):
                 return
 
-    def _stop_listening(self, process: Process, reason: str) -> None:
+    def _hear(self, process: Process) -> bool:
+        """Take one piece of what the child reported; true when nothing more is there."""
+        try:
+            heard = process.hear()
+        except frames.FrameError as error:
+            self._stop_listening(process)
+            self._act(self.watch.broken(process.number, str(error), time.monotonic()))
+            return True
+        self._take(process, heard.reports)
+        if heard.ended:
+            self._stop_listening(process)
+            self._act(self.watch.closed(process.number, time.monotonic()))
+        return heard.emptied
+
+    def _stop_listening(self, process: Process) -> None:
         self._pause(process)
         self._deaf.add(process.number)
-        self._act(self.watch.broken(process.number, reason, time.monotonic()))
+        if self.watch.worker == process.number:
+            self._answered()
 
     def _take(self, process: Process, reports: tuple[frames.Report, ...]) -> None:
         now, wall = time.monotonic(), time.time()
@@ -253,8 +274,7 @@ class Keeper:
         status = process.status()
         if status is None:
             return
-        if process.number not in self._deaf:
-            self._drain(process, _LAST_PIECES)
+        self._hear_out(process)
         for _ in range(_LAST_PIECES):
             if not (data := process.printed()):
                 break

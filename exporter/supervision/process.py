@@ -12,7 +12,7 @@ from typing import NamedTuple
 from exporter.supervision import frames
 
 _PIPE_BYTES = 256 * 1024
-_READ_BYTES = 64 * 1024
+_READ_BYTES = 16 * 1024
 
 
 class Heard(NamedTuple):

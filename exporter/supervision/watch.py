@@ -116,11 +116,19 @@ class Watch:
         return self._drained()
 
     def broken(self, number: int, reason: str, now: float) -> list[Action]:
-        """Take note that a child cannot be understood, or closed its pipe: it is killed."""
+        """Take note that a child cannot be understood: it is killed."""
         child = self._children.get(number)
         if child is not None and not child.killed:
             child.broke = reason
             self._kill(child, now)
+        return self._drained()
+
+    def closed(self, number: int, now: float) -> list[Action]:
+        """Take note that a child closed its pipe: it is about to end, or else it is killed."""
+        child = self._children.get(number)
+        if child is not None and not child.ending:
+            child.broke = "it closed its pipe"
+            child.ending_at = self._clock(now) + SHUTDOWN_SECONDS
         return self._drained()
 
     def ended(self, number: int, status: int, now: float) -> list[Action]:
@@ -333,7 +341,7 @@ class Watch:
 def _end(child: Child, status: int | None) -> str:
     if status is None:
         return "the worker cannot be killed"
-    if child.broke is not None and (status >= 0 or (child.killed and status == -signal.SIGKILL)):
+    if child.broke is not None and child.killed and status == -signal.SIGKILL:
         return f"the worker is not understood: {child.broke}"
     if status >= 0:
         return f"the worker ended by itself with status {status}"

@@ -92,7 +92,10 @@ class Worker:
         self._port.flush()
         devices = provider.devices()
         self._port.send(frames.Enumerated(devices))
-        self._devices = {device.key: device for device in devices}
+        self._devices = {}
+        for device in devices:
+            # Of two devices with one identity the first counts, as it does for the parent.
+            self._devices.setdefault(device.key, device)
         if schedule is not None:
             self._choose(schedule)
 

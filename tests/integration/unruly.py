@@ -2,7 +2,8 @@
 
 The scenario of the request is the path of the control file, JSON: `devices` (their keys), `delay` (seconds of each
 call), `calls` (in one read), `kind` (of power), `open` and `enumerate` (what happens then) and `at` (key -> what
-happens when it is read). What can happen is listed in `_happen`; a device can also be lost.
+happens when it is read). What can happen is listed in `_happen`; a device can also be lost. How often energy was read
+lies beside the control file, with the suffix `.reads`.
 """
 
 import contextlib
@@ -50,7 +51,7 @@ class Unruly:
         self._between_calls = between_calls
         self._stamp = 0
         self._orders: dict[str, Any] = {}
-        self._clock = time.monotonic()
+        self._reads: dict[str, int] = {}
         self.orders()
 
     def orders(self) -> dict[str, Any]:
@@ -75,6 +76,9 @@ class Unruly:
             self._between_calls()
             _happen(what)
             time.sleep(orders.get("delay", 0.0))
+        if Group.ENERGY in groups:
+            self._reads[device.key] = self._reads.get(device.key, 0) + 1
+            self._control.with_suffix(".reads").write_text(json.dumps(self._reads))
         ended = time.monotonic()
         return Sample(
             device=device,

@@ -402,13 +402,22 @@ def test_a_child_that_is_not_understood_is_killed_as_a_crash() -> None:
     assert "Expected `float`, got `str`" in stage.status().reason
 
 
-def test_a_child_that_died_of_a_signal_is_told_by_it_though_its_pipe_closed_first() -> None:
+def test_a_child_that_closes_its_pipe_is_given_time_to_end_and_told_by_how_it_did() -> None:
     stage = Stage()
     stage.run(2)
-    stage.immortal = True
-    stage.act(stage.watch.broken(1, "it closed its pipe", stage.now))
+    assert stage.act(stage.watch.closed(1, stage.now)) == []
     stage.end(1, -11)
     assert stage.status().reason == "the worker was ended by SIGSEGV"
+
+
+def test_a_child_that_closes_its_pipe_and_lives_on_is_killed() -> None:
+    stage = Stage()
+    stage.run(2)
+    stage.busy.clear()
+    stage.act(stage.watch.closed(1, stage.now))
+    assert Kill(1) in stage.run(1.25)
+    assert stage.status().reason == "the worker is not understood: it closed its pipe"
+    assert stage.causes() == ["crash"]
 
 
 def test_a_refused_start_is_tried_again() -> None:

@@ -96,6 +96,11 @@ class AnyHistory(RuleBasedStateMachine):
     def misunderstand(self, number: int) -> None:
         self.act(self.watch.broken(self.child(number), "garbage", self.now))
 
+    @precondition(lambda self: self.living)
+    @rule(number=ANY)
+    def close_its_pipe(self, number: int) -> None:
+        self.act(self.watch.closed(self.child(number), self.now))
+
     @rule()
     def release(self) -> None:
         self.released = True
