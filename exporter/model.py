@@ -198,6 +198,10 @@ class DeviceSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     throttle_seconds: Mapping[str, float] = {}
 
 
+NOT_OPENED = "not open yet"
+"""`Snapshot.reason` until the first attempt to open the provider is over."""
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The parent's view of one provider. Data and health are separate fields."""
 

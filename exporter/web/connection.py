@@ -7,7 +7,9 @@ requests ahead is held back by TCP and served in order.
 import asyncio
 import http
 import logging
+import socket
 import ssl
+import struct
 from collections.abc import Awaitable, Callable
 from typing import cast
 
@@ -21,6 +23,10 @@ logger = logging.getLogger(__name__)
 CHUNK = 64 * 1024
 """Bytes of a body handed to the transport at once: what a slow reader can hold of our memory."""
 
+_RESET = struct.pack("ii", 1, 0)
+"""struct linger: on, and no time to send the rest."""
+
+_NO_REQUEST = Request("", "")
 _BUSY = plain(503, "too many requests are being served; try again", (("Retry-After", "1"),))
 
 
@@ -53,7 +59,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         """What requests are read from and responses written to: `_raw`, or TLS over it once shaken hands."""
         self._name = "?"
-        self._request: h11.Request | None = None
+        self._request = _NO_REQUEST
         self._body_left = 0
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -91,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._advance()
 
     def eof_received(self) -> bool:
-        if not self._over and (self._request is not None or self._http.trailing_data[0]):
+        if not self._over and (self._http.their_state is h11.SEND_BODY or self._http.trailing_data[0]):
             logger.debug("%s left in the middle of a request", self._name)
         return False
 
@@ -115,7 +121,7 @@ class Connection(asyncio.BufferedProtocol):
     def close_when_done(self) -> asyncio.Task[None] | None:
         """End at once, or after the response that is being made or taken; return the task of that."""
         self._over = True
-        if self._request is None or self._task is None:
+        if self._transport is None or self._task is None:  # a TLS handshake has a task, but no transport yet
             self._drop("the server is closing")
         return self._task
 
@@ -179,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
         elif len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers) > limits.head_bytes:
             self._refuse(431, "the head is too large")
         else:
-            self._request, self._body_left = event, limits.body_bytes
+            self._request, self._body_left = _request(event), limits.body_bytes
             length = max((int(value) for name, value in event.headers if name == b"content-length"), default=0)
             # We want no bodies: what is long, or waits to be asked for, is answered without it.
             if length > limits.body_bytes or self._http.they_are_waiting_for_100_continue:
@@ -189,27 +195,30 @@ class Connection(asyncio.BufferedProtocol):
         logger.debug("%s sent what is no request: %s", self._name, reason)
         self._begin(plain(status), close=True)
 
-    def _begin(self, response: Response | None = None, *, close: bool) -> None:
+    def _begin(self, refusal: Response | None = None, *, close: bool) -> None:
         transport = self._open_transport()
         self._stop_timer()
         transport.pause_reading()
         self._site.crowd.answering(self)
-        self._task = self._loop.create_task(self._answer(transport, response, close=close))
+        self._task = self._loop.create_task(self._answer(transport, refusal, close=close))
 
-    async def _answer(self, transport: asyncio.Transport, response: Response | None, *, close: bool) -> None:
+    async def _answer(self, transport: asyncio.Transport, refusal: Response | None, *, close: bool) -> None:
         seconds = self._site.limits.response_seconds
-        request = None if self._request is None else _request(self._request)
+        counted = refusal is None and self._request.path not in self._site.uncounted
         try:
-            counted = request is not None and request.path not in self._site.uncounted
             with self._site.crowd.request(counted) as admitted:
-                if response is None and request is not None:
-                    response = await self._site.respond(request) if admitted else _BUSY
-                if response is None:
-                    raise AssertionError("there is a request or a response")
+                if refusal is not None:
+                    response = refusal
+                else:
+                    response = await self._site.respond(self._request) if admitted else _BUSY
                 async with asyncio.timeout(seconds):
                     complete = await self._send(transport, response, close=close)
         except TimeoutError:
             self._drop(f"the response was not taken within {seconds:g} s")
+            return
+        except Exception:  # a response that breaks the protocol costs its connection and nothing else
+            logger.exception("%s cannot be sent its response", self._name)
+            self._drop("its response cannot be sent")
             return
         finally:
             self._task = None
@@ -229,7 +238,7 @@ class Connection(asyncio.BufferedProtocol):
             )
         )
         body = memoryview(b"")
-        if response.body and not (self._request is not None and self._request.method == b"HEAD"):
+        if response.body and self._request.method != "HEAD":
             body = memoryview(self._http.send(h11.Data(data=response.body)))
         self._http.send(h11.EndOfMessage())
         chunk: bytes | memoryview = head + body[:CHUNK]
@@ -246,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _next(self, transport: asyncio.Transport) -> None:
         """Wait for another request, or see the peer off."""
-        self._request = None
+        self._request = _NO_REQUEST
         self._site.crowd.waiting(self)
         if not self._over and self._http.states == {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
             self._http.start_next_cycle()
@@ -284,9 +293,12 @@ class Connection(asyncio.BufferedProtocol):
             logger.debug("%s is disconnected: %s", self._name, reason)
         self._over = True
         self._stop_timer()
-        transport = self._transport or self._raw
-        if transport is not None:
-            transport.abort()
+        if self._raw is None:
+            return
+        if self._task is not None and not self._raw.is_closing():
+            # A plain close would leave what is unsent, up to megabytes, with the kernel until it gives up on the peer.
+            self._raw.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        (self._transport or self._raw).abort()
 
 
 def _request(event: h11.Request) -> Request:

@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, unquote
 
 from exporter.exposition import Format
 from exporter.metrics import Block
-from exporter.model import GpuState, Snapshot, World
+from exporter.model import NOT_OPENED, GpuState, Snapshot, World
 from exporter.web import status
 from exporter.web.messages import Handler, Request, Response, plain
 from exporter.web.negotiation import accepts_gzip, negotiate
@@ -114,6 +114,6 @@ def _missing(snapshot: Snapshot) -> str:
             states = sorted({device.state.value for device in snapshot.devices})
             return f"{name}: no device delivers readings ({', '.join(states)})"
         return "" if snapshot.devices_expected == 0 and not snapshot.wanted else f"{name}: no device was found"
-    if not snapshot.reason:
-        return f"{name}: not opened yet"
-    return f"{name}: {snapshot.reason}" if snapshot.wanted else ""
+    # Until the first attempt to open it is over, nobody knows whether the host has such a GPU.
+    reason = snapshot.reason or NOT_OPENED
+    return f"{name}: {reason}" if snapshot.wanted or reason == NOT_OPENED else ""

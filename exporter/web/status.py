@@ -47,8 +47,6 @@ def _provider(snapshot: Snapshot, now: float) -> str:
     lines = [f"<h2>{_text(snapshot.provider)}: {state}</h2>\n"]
     if snapshot.reason:
         lines.append(f"<p>{_text(snapshot.reason)}</p>\n")
-    elif not snapshot.up:
-        lines.append("<p>Not opened yet</p>\n")
     facts = [f"Library {_text(snapshot.library_version)}"] if snapshot.library_version is not None else []
     if snapshot.devices_expected is not None:
         facts.append(f"{len(snapshot.devices)} of {snapshot.devices_expected} devices on PCI")

@@ -444,6 +444,8 @@ def test_a_reader_that_is_too_slow_is_hung_up_on_and_gives_its_place_back(caplog
             busy = await other.get()
             assert (busy.status, busy.headers["retry-after"]) == (503, "1")
             await served.until(lambda: served.server.connections == 1)
+            with pytest.raises(ConnectionResetError):  # the kernel does not go on sending the rest
+                await slow.reader.read(-1)
             other.send(GET)
             assert (await other.answer()).status == 200
         assert [line.partition(": ")[2] for line in debug_lines(caplog)] == ["the response was not taken within 0.3 s"]
@@ -613,6 +615,22 @@ def test_a_failing_handler_is_a_500_and_one_traceback_in_the_log(caplog: pytest.
         assert errors[0].exc_info is not None
 
     caplog.set_level(logging.DEBUG, "exporter")
+    run(test)
+
+
+def test_a_response_that_cannot_be_sent_costs_its_connection_only(caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(request: Request) -> Response:
+        return Response(200, (("X", "a\nb"),)) if request.path == "/bad" else plain(200)
+
+    async def test() -> None:
+        async with serving(handler) as served:
+            client = await served.connect()
+            client.send(GET.replace(b"/metrics", b"/bad"))
+            assert await client.ended() == b""
+            assert (await (await served.connect()).get()).status == 200
+        assert [record.levelno for record in caplog.records].count(logging.ERROR) == 1
+
+    caplog.set_level(logging.INFO, "exporter")
     run(test)
 
 

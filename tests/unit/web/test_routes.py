@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.config import SamplingConfig
 from exporter.exposition import Format
+from exporter.fleet import Fleet
 from exporter.metrics import Block
 from exporter.model import Device, DeviceSnapshot, GpuState, Sample, Snapshot, World
 from exporter.web import routes
@@ -190,8 +192,8 @@ def test_it_is_ready_when_the_host_is_known_to_have_no_gpu(seen: World) -> None:
 @pytest.mark.parametrize(
     ("seen", "said"),
     [
-        (world(snapshot("nvidia")), "nvidia: not opened yet"),
-        (world(snapshot("nvidia", reason="no library"), snapshot("amd")), "amd: not opened yet"),
+        (world(snapshot("nvidia")), "nvidia: not open yet"),
+        (world(snapshot("nvidia", reason="no library"), snapshot("amd")), "amd: not open yet"),
         (world(snapshot("nvidia", wanted=True, reason="driver lost")), "nvidia: driver lost"),
         (world(snapshot("nvidia", device(), up=False, wanted=True, reason="hung")), "nvidia: hung"),
         (world(snapshot("nvidia", up=True, expected=8)), "nvidia: no device was found"),
@@ -211,6 +213,15 @@ def test_it_is_not_ready_otherwise_and_says_why(seen: World, said: str) -> None:
     response = ask("/-/ready", seen=seen)
     assert response.status == 503
     assert response.body.decode() == said + "\n"
+
+
+def test_it_is_not_ready_before_the_first_attempt_to_open_is_over() -> None:
+    fleet = Fleet([("nvidia", False), ("amd", False)], SamplingConfig())
+    assert ask("/-/ready", seen=fleet.world(0.0)).status == 503
+    fleet.provider_status("nvidia", up=False, reason="no library", library_version=None)
+    assert ask("/-/ready", seen=fleet.world(1.0)).status == 503
+    fleet.provider_status("amd", up=False, reason="no package", library_version=None)
+    assert ask("/-/ready", seen=fleet.world(2.0)).status == 200
 
 
 def test_the_probes_are_the_paths_that_answer_as_probes() -> None:
