@@ -109,7 +109,8 @@ def changes(phase: Phase) -> float:
     if phase.seconds is None or (phase.pattern == "trace" and not phase.points):
         return 0.0
     period = list(_segments(phase, phase.pattern, 0))
-    return (phase.seconds / sum(s.seconds for s in period) + 1) * len(period)
+    lasts = sum(s.seconds for s in period)
+    return (phase.seconds / lasts + 1) * len(period) if lasts > 0 else 0.0
 
 
 def first(track: Track, seconds: float) -> list[Segment]:

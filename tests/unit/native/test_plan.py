@@ -23,15 +23,27 @@ LOADS = st.one_of(
     st.just({"pattern": "idle"}),
     st.builds(lambda w: {"pattern": "constant", "watts": w}, st.integers(20, 900)),
     st.builds(
-        lambda p, d, w, s: {"pattern": "square", "period_seconds": p, "duty": d, "watts": w, "low_watts": 50, "phase_seconds": s},
+        lambda p, d, w, s: {
+            "pattern": "square",
+            "period_seconds": p,
+            "duty": d,
+            "watts": w,
+            "low_watts": 50,
+            "phase_seconds": s,
+        },
         SECONDS,
         st.floats(0.1, 0.9),
         st.integers(60, 900),
         SECONDS,
     ),
-    st.builds(lambda s, p: {"pattern": p, "seed": s}, st.integers(0, 9), st.sampled_from(["bursts", "training", "inference"])),
     st.builds(
-        lambda s, p: {"pattern": "phases", "phases": [{"pattern": "constant", "watts": 100, "seconds": s}, {"pattern": p}]},
+        lambda s, p: {"pattern": p, "seed": s}, st.integers(0, 9), st.sampled_from(["bursts", "training", "inference"])
+    ),
+    st.builds(
+        lambda s, p: {
+            "pattern": "phases",
+            "phases": [{"pattern": "constant", "watts": 100, "seconds": s}, {"pattern": p}],
+        },
         SECONDS,
         st.sampled_from(["square", "idle", "training"]),
     ),
@@ -43,7 +55,7 @@ LOADS = st.one_of(
         st.lists(SECONDS, min_size=1, max_size=8),
         st.lists(st.integers(0, 900), min_size=8, max_size=8),
     ),
-)  # fmt: skip
+)
 
 EVENTS = st.lists(
     st.one_of(
@@ -288,10 +300,13 @@ def test_calls_fail_with_the_status_of_the_fault_that_means_them(plan_path: Path
         [
             {"model": "H100-SXM", "faults": [{"kind": "error", "call": "nvmlDeviceGetPower*", "status": 3}]},
             {"model": "H100-SXM", "faults": [{"kind": "lost"}]},
-            {"model": "MI300X", "faults": [{"kind": "lost"}, {"kind": "error", "call": "x", "status": 9, "to_seconds": 1}]},
+            {
+                "model": "MI300X",
+                "faults": [{"kind": "lost"}, {"kind": "error", "call": "x", "status": 9, "to_seconds": 1}],
+            },
         ],
         faults=[{"kind": "error", "call": "nvmlInit_v2", "status": 9}],
-    )  # fmt: skip
+    )
     write_plan(plan_path, machine)
     assert library.plan_refresh() == 0
     first, second, third = (device_of(library, machine, i) for i in range(3))

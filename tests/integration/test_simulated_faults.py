@@ -1,0 +1,54 @@
+"""Do faults of a simulated device befall its process as those of a vendor's library would?"""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.integration
+
+READER = """
+import faulthandler, signal, sys
+from exporter.model import Group
+from exporter.providers.protocol import OpenContext
+from exporter.providers.simulated import open_simulated
+faulthandler.enable()
+signal.signal(signal.SIGTERM, lambda *_: print("handled", flush=True))
+provider = open_simulated(OpenContext(between_calls=lambda: None, scenario=sys.argv[1])).provider
+device = provider.devices()[0]
+print("reading", flush=True)
+sample = provider.read(device, frozenset({Group.LOAD}))
+print("read", sample.read_seconds["load"], flush=True)
+"""
+
+
+def reader(folder: Path, fault: str) -> "subprocess.Popen[str]":
+    scenario = folder / "scenario.yaml"
+    scenario.write_text(f"epoch: start\ndevices: [{{model: T4, faults: [{fault}]}}]", encoding="utf-8")
+    command = [sys.executable, "-c", READER, str(scenario)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def test_a_crash_is_a_segmentation_fault(tmp_path: Path) -> None:
+    process = reader(tmp_path, "{kind: crash, call: memory}")
+    assert process.communicate(timeout=30)[0] == "reading\n"
+    assert process.returncode == -signal.SIGSEGV
+
+
+def test_a_hang_never_returns_and_runs_no_handler(tmp_path: Path) -> None:
+    process = reader(tmp_path, "{kind: hang}")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "reading\n"
+    process.terminate()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=0.5)
+    process.kill()
+    assert process.communicate(timeout=30)[0] == ""
+
+
+def test_a_delay_delays(tmp_path: Path) -> None:
+    process = reader(tmp_path, "{kind: delay, seconds: 0.1}")
+    (_, _, seconds) = process.communicate(timeout=30)[0].split()
+    assert float(seconds) >= 0.2  # two calls
