@@ -21,7 +21,7 @@ from exporter.web.messages import Request, Response, plain
 logger = logging.getLogger(__name__)
 
 CHUNK = 64 * 1024
-"""Bytes of a body handed to the transport at once: what a slow reader can hold of our memory."""
+"""Bytes of a body handed to the transport at once: what a slow reader costs beside the page itself."""
 
 _RESET = struct.pack("ii", 1, 0)
 """struct linger: on, and no time to send the rest."""

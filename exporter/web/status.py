@@ -24,14 +24,14 @@ th, td { text-align: left; padding: .3em .8em .3em 0; border-bottom: 1px solid #
 
 def landing_page(world: World, telemetry_path: str, now: float) -> bytes:
     """Return HTML. `now` is Unix time. All strings from devices are escaped and cut."""
-    link = escape(quote(telemetry_path))
+    link = escape(f".{quote(telemetry_path)}")  # relative, for those who serve us under a path of theirs
     parts = [
         "<!DOCTYPE html>\n",
         '<html lang="en">\n<head>\n<meta charset="utf-8">\n',
         '<meta name="viewport" content="width=device-width">\n',
         f"<title>gpu-exporter</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>gpu-exporter</h1>\n",
         f"<p>Version {escape(__version__)}, Python {escape(platform.python_version())}</p>\n",
-        f'<p><a href="{link}">Metrics</a> · <a href="-/healthy">Health</a> · <a href="-/ready">Readiness</a></p>\n',
+        f'<p><a href="{link}">Metrics</a> · <a href="./-/healthy">Health</a> · <a href="./-/ready">Readiness</a></p>\n',
     ]
     if world.released:
         parts.append('<p class="bad">The devices are released on request.</p>\n')

@@ -6,6 +6,7 @@ Server and clients share one process and one event loop; the deadlines are short
 import asyncio
 import contextlib
 import gc
+import itertools
 import logging
 import os
 import shutil
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from exporter.exposition import Format
 from exporter.metrics import Block
@@ -290,6 +293,35 @@ def test_the_form_of_request_that_proxies_get_is_understood() -> None:
                 assert (await client.answer()).body == PAGE
             client.send(b"GET http://gpu-node HTTP/1.1\r\nHost: gpu-node\r\n\r\n")
             assert b"<h1>gpu-exporter</h1>" in (await client.answer()).body
+
+    run(test)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 400), max_size=12))
+def test_it_does_not_matter_in_which_pieces_requests_come(cuts: list[int]) -> None:
+    sent = (
+        GET
+        + GET[:-2]
+        + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+        + GET.replace(b"GET", b"POST")
+        + b"GET /-/healthy HTTP/1.0\r\n\r\n"
+    )
+
+    async def test() -> None:
+        async with serving() as served:
+            client = await served.connect()
+            for start, end in itertools.pairwise([0, *sorted(cuts), len(sent)]):
+                client.send(sent[start:end])
+                await asyncio.sleep(0)
+            answers = [await client.answer() for _ in range(4)]
+            assert [(answer.status, len(answer.body)) for answer in answers] == [
+                (200, len(PAGE)),
+                (200, len(PAGE)),
+                (405, len(b"Method Not Allowed\n")),
+                (200, len(b"healthy\n")),
+            ]
+            assert await client.ended() == b""
 
     run(test)
 

@@ -84,7 +84,7 @@ def test_it_shows_version_providers_and_devices_with_the_age_of_their_last_sampl
 
 def test_it_links_to_the_metrics_and_the_probes() -> None:
     links = Outline(page(telemetry_path='/gpu "metrics"')).links
-    assert links == ["/gpu%20%22metrics%22", "-/healthy", "-/ready"]
+    assert links == ["./gpu%20%22metrics%22", "./-/healthy", "./-/ready"]
 
 
 def test_it_says_that_devices_are_released_and_children_abandoned() -> None:
