@@ -1,5 +1,6 @@
 """Makes the stand-in for libamd_smi.so of one ROCm release, with the layouts and symbols of its amdsmi wheel."""
 
+import functools
 import json
 import os
 import re
@@ -125,6 +126,7 @@ def amdsmi_tree(version: str, directory: Path, *, library: str | None = None) ->
     return {"ROCM_PATH": str(rocm), "ROCM_HOME": str(rocm)}
 
 
+@functools.cache
 def build_amdsmi(version: str) -> Path:
     """Compile the stand-in that has the layouts and symbols of a release, and return libamd_smi.so."""
     wrapper = unpacked_wheel(version) / "amdsmi/amdsmi_wrapper.py"

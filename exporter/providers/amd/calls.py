@@ -61,10 +61,10 @@ class Calls:
 
     def __call__(self, function: str, *arguments: object) -> Any:
         """Call `function`. Raises Absent, HandleGone, Broken, or ProviderError when the library is gone."""
-        self._between_calls()
         bound = getattr(self._module, function, None)
         if bound is None:
             raise Absent(function)
+        self._between_calls()
         try:
             return bound(*arguments)
         except Exception as error:  # amdsmi raises KeyError, ValueError, OSError and UnicodeDecodeError too

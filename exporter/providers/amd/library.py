@@ -184,19 +184,12 @@ def _variables(environment: MutableMapping[str, str], tree: Path | None) -> Iter
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keep what the wrapper prints and the C library writes away from our descriptors 1 and 2."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = [(number, os.dup(number)) for number in (1, 2)]
-    null = os.open(os.devnull, os.O_WRONLY)
-    try:
-        for number, _ in kept:
-            os.dup2(null, number)
+    with contextlib.ExitStack() as undo, Path(os.devnull).open("w") as null:
+        undo.enter_context(contextlib.redirect_stdout(null))
+        undo.enter_context(contextlib.redirect_stderr(null))
+        for number in (1, 2):
+            kept = os.dup(number)
+            undo.callback(os.close, kept)
+            undo.callback(os.dup2, kept, number)
+            os.dup2(null.fileno(), number)
         yield
-    finally:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        for number, copy in kept:
-            os.dup2(copy, number)
-            os.close(copy)
-        os.close(null)

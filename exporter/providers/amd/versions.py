@@ -18,8 +18,8 @@ Version = tuple[int, ...]
 _FIRST_ERA = 20
 
 # First ROCm release of a family -> first library version, in order: a family ends where the next begins. 6.1.2 doubled
-# the error counts and replaced the process list; the 6.3.3 library says 25.1, and 6.4.0 is 25.3; 7.1 and 7.2 widened the
-# process records, 10.0 the metrics.
+# the error counts and replaced the process list; the 6.3.3 library says 25.1, and 6.4.0 is 25.3; 7.1 and 7.2 widened
+# the process records, 10.0 the metrics.
 _FAMILIES: Sequence[tuple[Version, Version]] = (
     ((6, 0), (23,)),
     ((6, 1), (24,)),
