@@ -47,16 +47,21 @@ def way(request: pytest.FixtureRequest) -> Way:
     return Way(request.param)
 
 
+@pytest.fixture(params=["1 Hz", "10 Hz and scrapes"])
+def extreme(request: pytest.FixtureRequest) -> Way:
+    """Return the fewest reads and the most."""
+    return Way(request.param)
+
+
 def bursts() -> Load:
     return sensors.bursts(Random(1), 1.0, 7.0, SECONDS)
 
 
-@pytest.fixture(params=["square", "bursts", "steady"])
+@pytest.fixture(params=["square", "bursts"])
 def load(request: pytest.FixtureRequest) -> Load:
     return {
         "square": sensors.square(9.7, 0.5, SECONDS),
         "bursts": bursts(),
-        "steady": sensors.constant(412.5),
     }[request.param]
 
 
@@ -64,7 +69,7 @@ def near(load: Load, way: Way, ratio: float) -> object:
     return pytest.approx(way.truth(load), rel=ratio)
 
 
-@pytest.mark.parametrize("update", [0.01, 0.02, 0.1])
+@pytest.mark.parametrize("update", [0.01, 0.1])
 def test_an_honest_accumulator_raises_no_fault_and_is_followed_step_by_step(
     way: Way, load: Load, update: float
 ) -> None:
@@ -82,7 +87,7 @@ def test_an_honest_accumulator_raises_no_fault_and_is_followed_step_by_step(
     assert states[-1].total_joules == near(load, way, 0.01)
 
 
-@pytest.mark.parametrize("phase", [0.0, 0.35, 7.0])
+@pytest.mark.parametrize("phase", [0.0, 7.35])
 def test_pauses_with_catch_up_are_neither_frozen_nor_jumps_nor_counted_twice(
     way: Way, load: Load, phase: float
 ) -> None:
@@ -120,76 +125,76 @@ def test_a_bad_accumulator_never_earns_its_place_and_the_total_is_the_integral(w
     assert {name for name in Faults.__struct_fields__ if getattr(end.faults, name)} == faults
 
 
-def test_an_accumulator_43_percent_low_is_flagged_within_one_window(way: Way) -> None:
+def test_an_accumulator_43_percent_low_is_flagged_within_one_window(extreme: Way) -> None:
     load = bursts()
-    states = history(way.readings(load, sensors.scaled(sensors.accumulator(load), 0.57)))
+    states = history(extreme.readings(load, sensors.scaled(sensors.accumulator(load), 0.57)))
     flagged = next(state for state in states if state.divergence_ratio is not None)
     assert flagged.at < 330
     assert flagged.divergence_ratio == pytest.approx(-0.43, abs=0.02)
 
 
-def test_a_frozen_accumulator_is_one_fault_however_long_it_stands(way: Way) -> None:
+def test_a_frozen_accumulator_is_one_fault_however_long_it_stands(extreme: Way) -> None:
     load = bursts()
-    assert way.last(load, lambda _: 5.0).faults == Faults(frozen=1)
+    assert extreme.last(load, lambda _: 5.0).faults == Faults(frozen=1)
 
 
-def test_zero_for_the_first_seconds_does_not_count_as_energy(way: Way) -> None:
+def test_zero_for_the_first_seconds_does_not_count_as_energy(extreme: Way) -> None:
     load = bursts()
-    end = way.last(load, sensors.zero_until(sensors.accumulator(load), 4.0))
+    end = extreme.last(load, sensors.zero_until(sensors.accumulator(load), 4.0))
     assert end.qualified
     assert end.faults.jump == 1
-    assert end.total_joules == near(load, way, 0.02)
+    assert end.total_joules == near(load, extreme, 0.02)
 
 
-def test_values_of_another_device_now_and_then_are_not_added(way: Way) -> None:
+def test_values_of_another_device_now_and_then_are_not_added(extreme: Way) -> None:
     load = bursts()
     honest = sensors.accumulator(load)
-    end = way.last(load, sensors.sometimes(honest, sensors.accumulator(load, start=20_000_000.0)))
+    end = extreme.last(load, sensors.sometimes(honest, sensors.accumulator(load, start=20_000_000.0)))
     assert end.qualified
     assert end.faults.jump >= 10
     assert end.faults.reset >= 10
-    assert end.total_joules == near(load, way, 0.02)
+    assert end.total_joules == near(load, extreme, 0.02)
 
 
-def test_a_reset_costs_at_most_the_error_of_the_integral_over_one_step(way: Way) -> None:
+def test_a_reset_costs_at_most_the_error_of_the_integral_over_one_step(extreme: Way) -> None:
     load = bursts()
     counter = sensors.reset_at(sensors.accumulator(load), 150.0, 155.5, 400.03)
-    states = list(history(way.readings(load, counter)))
+    states = list(history(extreme.readings(load, counter)))
     assert states[-1].faults == Faults(reset=3)
     begin = next(index for index, state in enumerate(states) if state.qualified)
     followed = states[-1].total_joules - states[begin].total_joules
-    true = load.joules(way.times[-1]) - load.joules(way.times[begin])
+    true = load.joules(extreme.times[-1]) - load.joules(extreme.times[begin])
     # Each reset leaves out one update, adds the lag of one reading, and so does each end.
-    assert abs(followed - true) <= 4 * (0.1 + way.window + way.period) * 570.0
+    assert abs(followed - true) <= 4 * (0.1 + extreme.window + extreme.period) * 570.0
 
 
-def test_a_wrap_of_a_32_bit_table_loses_nothing(way: Way) -> None:
+def test_a_wrap_of_a_32_bit_table_loses_nothing(extreme: Way) -> None:
     load = bursts()
     counter = sensors.accumulator(load, start=65_000.0)
-    states = list(history(way.readings(load, sensors.wrapping(counter, 65_536.0), size=65_536.0)))
+    states = list(history(extreme.readings(load, sensors.wrapping(counter, 65_536.0), size=65_536.0)))
     end = states[-1]
     assert end.faults == NONE
-    assert end.hardware_joules == pytest.approx(counter(way.times[-1]) - counter(way.times[0]), abs=1e-6)
-    assert end.total_joules == near(load, way, 0.01)
+    assert end.hardware_joules == pytest.approx(counter(extreme.times[-1]) - counter(extreme.times[0]), abs=1e-6)
+    assert end.total_joules == near(load, extreme, 0.01)
 
 
-def test_a_freeze_is_credited_and_its_catch_up_is_not_counted_again(way: Way) -> None:
+def test_a_freeze_is_credited_and_its_catch_up_is_not_counted_again(extreme: Way) -> None:
     load = bursts()
     counter = sensors.frozen(sensors.accumulator(load), 200.0, 260.0)
-    states = list(history(way.readings(load, counter)))
+    states = list(history(extreme.readings(load, counter)))
     assert states[-1].faults == Faults(frozen=1)
     inside = next(state for state in states if state.at >= 250)
-    assert inside.total_joules == pytest.approx(load.joules(inside.at) - load.joules(way.times[0]), rel=0.02)
-    assert states[-1].total_joules == near(load, way, 0.01)
+    assert inside.total_joules == pytest.approx(load.joules(inside.at) - load.joules(extreme.times[0]), rel=0.02)
+    assert states[-1].total_joules == near(load, extreme, 0.01)
 
 
-def test_a_freeze_without_catch_up_is_made_good_by_the_integral(way: Way) -> None:
+def test_a_freeze_without_catch_up_is_made_good_by_the_integral(extreme: Way) -> None:
     load = bursts()
     counter = sensors.frozen(sensors.accumulator(load), 200.0, 260.0, catches_up=False)
-    end = way.last(load, counter)
+    end = extreme.last(load, counter)
     assert end.faults == Faults(frozen=1)
     assert end.qualified
-    assert end.total_joules == near(load, way, 0.02)
+    assert end.total_joules == near(load, extreme, 0.02)
 
 
 @pytest.mark.parametrize("name", ["1 Hz and scrapes", "10 Hz"])
