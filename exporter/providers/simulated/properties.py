@@ -10,6 +10,7 @@ THROTTLE_SIGNALS = tuple(f"throttle_{reason}" for reason in metrics.REASONS)
 NUMBERS = (
     "power_watts",
     "module_power_watts",
+    "module_power_limit_watts",
     "memory_power_watts",
     "power_limit_watts",
     "power_limit_default_watts",
@@ -82,6 +83,8 @@ NUMBERS = (
     "hip_id",
     "render_minor",
     "card_minor",
+    "board_id",
+    "multi_gpu_board",
 )
 """Numeric properties and readings of a device, in base units."""
 
@@ -96,6 +99,7 @@ TEXTS = (
     "architecture",
     "compute_capability",
     "vbios_version",
+    "firmware_inforom",
     "driver_version",
     "compute_partition",
     "memory_partition",
@@ -104,3 +108,4 @@ TEXTS = (
     "power_usage_kind",
     "counter_scope",
 )
+"""Texts of a device."""
