@@ -7,6 +7,7 @@ import platform
 import signal
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from exporter import __version__
 from exporter.announce import Announcer
@@ -60,9 +61,9 @@ async def _serve(config: Config) -> int:
     )
     for name, count in expected.items():
         fleet.expected(name, count)
-    requests = [
-        WorkerRequest(provider=name, scenario=config.simulate if name == "simulated" else None) for name in names
-    ]
+    # Workers run in the root directory, so that no library is found in the directory we happen to be in.
+    scenario = None if config.simulate is None else str(Path(config.simulate).absolute())
+    requests = [WorkerRequest(provider=name, scenario=scenario if name == "simulated" else None) for name in names]
     supervisor = Supervisor(fleet, requests, config.sampling)
     renderer = Renderer(config.metrics.disable)
 
