@@ -61,9 +61,7 @@ async def _serve(config: Config) -> int:
     )
     for name, count in expected.items():
         fleet.expected(name, count)
-    # Workers run in the root directory, so that no library is found in the directory we happen to be in.
-    scenario = None if config.simulate is None else str(Path(config.simulate).absolute())
-    requests = [WorkerRequest(provider=name, scenario=scenario if name == "simulated" else None) for name in names]
+    requests = [WorkerRequest(provider=name, scenario=_scenario(config, name)) for name in names]
     supervisor = Supervisor(fleet, requests, config.sampling)
     renderer = Renderer(config.metrics.disable)
 
@@ -134,6 +132,11 @@ async def _keep_looking(fleet: Fleet, names: tuple[str, ...]) -> None:
 def _expected(names: tuple[str, ...]) -> Mapping[str, int | None]:
     vendors = {name: PROVIDERS[name].pci_vendor for name in names}
     return {name: None if vendor is None else count_gpus(vendor) for name, vendor in vendors.items()}
+
+
+def _scenario(config: Config, name: str) -> str | None:
+    """Return the absolute path of the scenario that a provider lives: workers run in the root directory."""
+    return None if name != "simulated" or config.simulate is None else str(Path(config.simulate).absolute())
 
 
 def _say_what_starts(config: Config, names: tuple[str, ...]) -> None:
