@@ -57,8 +57,8 @@ class Readings:
 
         `bits`: width of the raw field where only its own all-ones value means missing; 0: any width's does.
         """
-        if raw is None or isinstance(raw, str):
-            return None if raw is None else self._text_as_number(name, raw)
+        if raw is None or (isinstance(raw, str) and raw.strip().lower() in _ABSENT_TEXT):
+            return None
         if isinstance(raw, bool) or not isinstance(raw, int | float):
             self._rejected[name] = None
             return None
@@ -70,10 +70,6 @@ class Readings:
             self._rejected[name] = None
             return None
         return float(value)
-
-    def _text_as_number(self, name: str, raw: str) -> None:
-        if raw.strip().lower() not in _ABSENT_TEXT:
-            self._rejected[name] = None
 
 
 def is_sentinel(raw: float, bits: int = 0) -> bool:

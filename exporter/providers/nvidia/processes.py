@@ -22,8 +22,10 @@ _TRIES = 3
 _NO_INSTANCE = 0xFFFFFFFF
 _NO_PIDS = frozenset({0, 0xFFFFFFFF})
 
+Place = tuple[int, int]
+"""GPU instance, compute instance."""
 Key = tuple[int, int, int]
-"""GPU instance, compute instance, pid."""
+"""Place and pid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +49,27 @@ class ProcessReader:
         if rows is None:
             return {}
         partitions = {(i.gpu_instance, i.compute_instance): i.partition for i in found}
-        samples, uninspectable = [], 0
-        for (gpu_instance, compute_instance, pid), memory in sorted(_merge(reading, rows).items()):
-            if pid == self.own_pid:
-                continue
-            name = self._name(pid)
-            uninspectable += name is None or memory is None
-            samples.append(
-                ProcessSample(
-                    pid=pid,
-                    name=name or f"pid {pid}",
-                    memory_used_bytes=memory,
-                    partition=_partition(partitions, gpu_instance, compute_instance),
-                )
-            )
-        counts = {"holding": len(samples) - uninspectable, "uninspectable": uninspectable}
+        by_pid: dict[int, dict[Place, float | None]] = {}
+        for (*place, pid), memory in _merge(reading, rows).items():
+            if pid != self.own_pid:
+                by_pid.setdefault(pid, {})[place[0], place[1]] = memory
+        samples = [self._sample(pid, places, partitions) for pid, places in sorted(by_pid.items())]
+        unknown = sum(sample.memory_used_bytes is None for sample in samples)
+        counts = {"holding": len(samples) - unknown, "uninspectable": unknown}
         return {"processes": tuple(samples), "process_counts": counts}
+
+    def _sample(
+        self, pid: int, places: Mapping[Place, float | None], partitions: Mapping[tuple[int, int | None], str]
+    ) -> ProcessSample:
+        """One process, however many MIG instances it works in: its memory is the sum of what is known."""
+        known = [memory for memory in places.values() if memory is not None]
+        place = next(iter(places)) if len(places) == 1 else None
+        return ProcessSample(
+            pid=pid,
+            name=self._name(pid) or f"pid {pid}",
+            memory_used_bytes=sum(known) if known else None,
+            partition=place and _partition(partitions, *place),
+        )
 
     def _name(self, pid: int) -> str | None:
         """Return the kernel's name of the process; None when it has ended or is in another namespace."""

@@ -56,7 +56,7 @@ def test_process_without_a_name_here_has_its_pid_for_one(tmp_path: Path) -> None
     # It ended between list and name, or its pid is of another namespace.
     sample = processes(card(compute=[Row(7, MIB)]), tmp_path)
     assert sample.processes == (ProcessSample(pid=7, name="pid 7", memory_used_bytes=MIB),)
-    assert sample.process_counts == {"holding": 0, "uninspectable": 1}
+    assert sample.process_counts == {"holding": 1, "uninspectable": 0}
 
 
 @pytest.mark.parametrize(
@@ -121,15 +121,15 @@ def test_lost_gpu_is_lost_while_its_processes_are_listed() -> None:
     assert processes(card(graphics=Status(15), compute=Status(3), mps=Status(3))).lost
 
 
-def test_process_on_two_instances_counts_on_each() -> None:
+def test_process_on_two_instances_is_one_process_with_the_memory_of_both() -> None:
     rows = [Row(7, MIB, 1, 0), Row(7, 2 * MIB, 2, 0), Row(8, MIB, 2, 0)]
     fake = parent(instance(1), instance(2), **{COMPUTE: rows})
-    found = processes(fake).processes
-    assert [(p.pid, p.partition, p.memory_used_bytes) for p in found or ()] == [
-        (7, "gi1", MIB),
-        (7, "gi2", 2 * MIB),
+    sample = processes(fake)
+    assert [(p.pid, p.partition, p.memory_used_bytes) for p in sample.processes or ()] == [
+        (7, None, 3 * MIB),
         (8, "gi2", MIB),
     ]
+    assert sample.process_counts == {"holding": 2, "uninspectable": 0}
 
 
 def test_partition_of_a_process_is_named_as_the_partition_is() -> None:
