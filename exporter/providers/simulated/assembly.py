@@ -75,6 +75,7 @@ class _Assembly:
         self._texts["driver_version"] = scenario.driver_version or DRIVERS[model.vendor]
         self._tracks: dict[str, Track] = {}
         self._readings: dict[str, Mean | Integral] = {}
+        self._shared: Track | None = None
 
     def device(self) -> SimulatedDevice:
         model, spec = self._model, self._spec
@@ -283,7 +284,9 @@ class _Assembly:
             self._readings.pop(name, None)
 
     def _share(self) -> Track:
-        return self._demand.map(lambda watts: loads.share(self._model, watts))
+        if self._shared is None:
+            self._shared = self._demand.map(lambda watts: loads.share(self._model, watts))
+        return self._shared
 
     def _varying(self, name: str, function: Callable[[float], float]) -> None:
         self._put(name, self._share().map(function))

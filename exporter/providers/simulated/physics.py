@@ -48,8 +48,7 @@ class Track:
     """A quantity over time: `prefix` once, then `period` for ever. Constant within each segment."""
 
     def __init__(self, prefix: Iterable[Segment], period: Iterable[Segment]) -> None:
-        self.prefix = tuple(Segment(*s) for s in prefix)
-        self.period = tuple(Segment(*s) for s in period)
+        self.prefix, self.period = tuple(prefix), tuple(period)
         if not self.period or any(not s.seconds > 0 for s in (*self.prefix, *self.period)):
             raise ValueError("a track needs a period, and segments that last")
         first, second = _sums(self.prefix), _sums(self.period)
@@ -83,10 +82,12 @@ class Track:
         return self.between(end - window, end) / window if window > 0 else self.value(end)
 
     def map(self, function: Callable[[float], float]) -> "Track":
-        def mapped(segments: Iterable[Segment]) -> tuple[Segment, ...]:
-            return merged(Segment(s.seconds, function(s.value)) for s in segments)
-
-        return Track(mapped(self.prefix), mapped(self.period))
+        """Return the track of `function` of the values."""
+        known = {value: function(value) for value in {*self._values[0], *self._values[1]}}
+        prefix, period = (
+            merged(Segment(s.seconds, known[s.value]) for s in part) for part in (self.prefix, self.period)
+        )
+        return Track(prefix, period)
 
     @property
     def highest(self) -> float:
@@ -120,11 +121,13 @@ def last_update(t: float, period: float) -> float:
 def merged(segments: Iterable[Segment]) -> tuple[Segment, ...]:
     """Join neighbours of equal value."""
     result: list[Segment] = []
+    last: Segment | None = None
     for s in segments:
-        if result and result[-1].value == s.value:
-            result[-1] = Segment(result[-1].seconds + s.seconds, s.value)
+        if last is not None and last.value == s.value:
+            last = result[-1] = Segment(last.seconds + s.seconds, s.value)
         else:
             result.append(s)
+            last = s
     return tuple(result)
 
 
@@ -150,7 +153,10 @@ def heated(power: Track, warmth: Warmth, *, step: float = 0.5) -> Track:
     else:
         prefix = []
     # Over a lap the end is a linear function of the beginning, so the beginning to which it returns is known.
-    _, from_zero = _warmed(power.period, 0.0, warmth, step)
+    from_zero = 0.0
+    for s in power.period:
+        goal = ambient + per_watt * s.value
+        from_zero = goal + (from_zero - goal) * math.exp(-s.seconds / tau)
     period, _ = _warmed(power.period, from_zero / -math.expm1(-lap / tau), warmth, step)
     return Track(merged(prefix), merged(period))
 
