@@ -123,7 +123,7 @@ class Calls:
         return False
 
 
-def code_of(error: BaseException) -> int | None:
+def code_of(error: BaseException | None) -> int | None:
     """Return the status code that an exception of amdsmi carries, or None."""
     code = getattr(error, "err_code", None)
     return code if isinstance(code, int) else None

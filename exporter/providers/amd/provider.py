@@ -1,13 +1,14 @@
 """How AMD GPUs are enumerated and read through AMD SMI."""
 
 import contextlib
+import math
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from exporter.model import Device, Group, Groups, Sample
-from exporter.providers.amd.calls import Absent, Broken, Calls, HandleGone
+from exporter.providers.amd.calls import Absent, Broken, Calls, HandleGone, code_of
 from exporter.providers.amd.energy import read_default_limit, read_energy
 from exporter.providers.amd.library import Library
 from exporter.providers.amd.packages import Package, describe, find_packages, partition_mode
@@ -18,6 +19,10 @@ from exporter.providers.sanitise import Readings
 
 _ORDER = (Group.ENERGY, Group.LOAD, Group.STATE, Group.PROCESSES)
 _OFF_THE_BUS = b"\xff" * 4
+_UNREACHABLE = frozenset({6, 12, 14})
+"""DRM error, input/output error, file error."""
+_LOOK_AGAIN_SECONDS = 5.0
+"""How long a device that is gone is not looked for again: to enumerate takes many calls."""
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -38,32 +43,42 @@ class AmdProvider:
         self._own = own
         self._clock = clock
         self._packages: dict[str, Package] = {}
+        self._devices: dict[str, Device] = {}
+        self._missing_since: dict[str, float] = {}
         self._known: dict[str, _Known] = {}
         self._residency: dict[str, Residency] = {}
 
     def devices(self) -> tuple[Device, ...]:
         packages = self._enumerate()
+        self._missing_since = {}
         self._residency = {key: value for key, value in self._residency.items() if key in packages}
-        devices = []
-        for package in packages.values():
+        known, devices = self._devices, {}
+        for key, package in packages.items():
+            if key in known and self._asleep(package):
+                devices[key] = known[key]
+                continue
             # A handle that died since the enumeration costs its device until the next one.
             with contextlib.suppress(HandleGone):
-                devices.append(describe(self._calls, package, self._root, self._about(package, anew=True).mode))
-        return tuple(devices)
+                mode = self._about(package, anew=True).mode
+                devices[key] = describe(self._calls, package, self._root, mode)
+        self._devices = devices
+        return tuple(devices.values())
 
     def read(self, device: Device, groups: Groups) -> Sample:
-        package = self._packages.get(device.key) or self._enumerate().get(device.key)
-        if package is None:
+        package = self._packages.get(device.key)
+        if package is not None:
+            if self._asleep(package):
+                return Sample(device=device, asleep=True)
+            with contextlib.suppress(HandleGone):
+                return self._read(device, package, groups)
+        elif self._clock() < self._missing_since.get(device.key, -math.inf) + _LOOK_AGAIN_SECONDS:
             return Sample(device=device, lost=True)
-        if self._asleep(package):
-            return Sample(device=device, asleep=True)
-        try:
-            return self._read(device, package, groups)
-        except HandleGone:
-            package = self._enumerate().get(device.key)
+        package = self._enumerate().get(device.key)
         if package is not None:
             with contextlib.suppress(HandleGone):
                 return self._read(device, package, groups)
+        self._packages.pop(device.key, None)
+        self._missing_since[device.key] = self._clock()
         return Sample(device=device, lost=True)
 
     def close(self) -> None:
@@ -129,8 +144,10 @@ class AmdProvider:
         """Something broke: is it that the card left the bus? AMD SMI itself answers any error then."""
         try:
             self._calls("amdsmi_get_gpu_device_bdf", package.handle)
-        except (Broken, HandleGone):  # AMD SMI knows the address of a living device without asking the driver
+        except HandleGone:
             return True
+        except Broken as error:  # of a living device the address is known without asking the driver
+            return code_of(error.__cause__) in _UNREACHABLE
         except Absent:
             pass
         try:

@@ -359,6 +359,8 @@ def test_a_suspended_gpu_is_asleep_and_no_call_wakes_it(tmp_path: Path) -> None:
     module.calls.clear()
     assert opened.read(device, ALL) == Sample(device=device, asleep=True)
     assert module.calls == []
+    assert opened.devices() == (device,)
+    assert "amdsmi_get_gpu_vram_info" not in module.calls
 
 
 @pytest.mark.parametrize(("config", "lost"), [(b"\xff" * 64, True), (b"\x02\x10\xa1\x74", False)])
@@ -371,6 +373,16 @@ def test_a_card_that_fell_off_the_bus_is_lost_whatever_amd_smi_answers(
     sample = read(gpu(power_info=error(12), gpu_activity={"gfx_activity": 5}), root=tmp_path)
     assert sample.lost is lost
     assert (sample.utilization_ratio is None) is lost
+
+
+@pytest.mark.parametrize(("code", "lost"), [(6, True), (12, True), (14, True), (9, False), (30, False)])
+def test_a_card_whose_address_cannot_be_had_any_more_is_lost(code: int, lost: bool) -> None:
+    handle = gpu(power_info={"average_socket_power": 30})
+    opened = provider(FakeAmdsmi(handle))
+    (device,) = opened.devices()
+    handle.answers |= {"amdsmi_get_gpu_device_bdf": error(code), "amdsmi_get_gpu_activity": error(code)}
+    sample = opened.read(device, ALL)
+    assert (sample.lost, sample.power_watts) == (lost, None if lost else 30)
 
 
 def test_a_card_that_pci_does_not_show_is_lost(tmp_path: Path) -> None:
@@ -387,7 +399,12 @@ def test_handles_that_died_are_fetched_anew() -> None:
     module.handles = []
     assert opened.read(device, ALL) == Sample(device=device, lost=True)
     module.handles = [gpu(power_info={"average_socket_power": 78})]
-    assert opened.read(device, ALL).power_watts == 78
+    module.calls.clear()
+    assert opened.read(device, ALL).lost  # not looked for again at each read
+    assert module.calls == []
+    for _ in range(5):
+        sample = opened.read(device, ALL)
+    assert sample.power_watts == 78
 
 
 def test_a_list_of_devices_that_cannot_be_had_is_an_outage() -> None:
