@@ -3,7 +3,7 @@
 Every call of the provider passes here, so that the worker can serve an urgent request before it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from exporter.providers.protocol import ProviderError
@@ -86,6 +86,13 @@ class Calls:
             readings.fail(name)
         return answer.value
 
+    def whatever(self, function: str, *arguments: object) -> Any:
+        """Call `function` for something that a device may as well go without: any failure but an outage is None."""
+        try:
+            return self.ask(function, *arguments).value
+        except HandleGone:
+            return None
+
     def member(self, enumeration: str, name: str) -> Any:
         """Return a member of one of the module's enumerations, or None where this release has no such member."""
         return getattr(getattr(self._module, enumeration, None), name, None)
@@ -121,6 +128,11 @@ class Calls:
         except Exception as error:  # noqa: BLE001 -- sorted by its code
             return code_of(error) == _NOT_FOUND
         return False
+
+
+def mapping(raw: object) -> Mapping[str, Any]:
+    """Return an answer that is a dict, and an empty one for any other."""
+    return raw if isinstance(raw, dict) else {}
 
 
 def code_of(error: BaseException | None) -> int | None:

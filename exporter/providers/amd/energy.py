@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from exporter.providers.amd.calls import Calls
+from exporter.providers.amd.calls import Calls, mapping
 from exporter.providers.amd.packages import Package
 from exporter.providers.sanitise import JOULES, WATTS, Range, Readings
 
@@ -49,7 +49,7 @@ def read_energy(calls: Calls, package: Package, default_limit: float | None, rea
 def read_default_limit(calls: Calls, package: Package, readings: Readings) -> float | None:
     """Return the limit in watts that the board starts with."""
     caps = calls.reading(readings, "power_limit", "amdsmi_get_power_cap_info", package.handle)
-    return limit_watts(readings, caps.get("default_power_cap")) if isinstance(caps, dict) else None
+    return limit_watts(readings, mapping(caps).get("default_power_cap"))
 
 
 def limit_watts(readings: Readings, raw: object) -> float | None:
@@ -62,20 +62,20 @@ def limit_watts(readings: Readings, raw: object) -> float | None:
 
 def _read_power(calls: Calls, package: Package, readings: Readings) -> tuple[_Power, float | None]:
     info, broken = calls.ask("amdsmi_get_power_info", package.handle)
-    known = info if isinstance(info, dict) else {}
+    known = mapping(info)
     power = _choose(known, readings)
     if power.watts is None and calls.version < _LIMIT_STATUS_UNTIL:
         # The status of this call is that of the limit: it fails on a card that has power but no limit, and succeeds
         # without a value where the metrics could not be read.
         metrics, metrics_broken = calls.ask("amdsmi_get_gpu_metrics_info", package.handle)
-        power = _choose(metrics, readings) if isinstance(metrics, dict) else power
+        power = _choose(mapping(metrics), readings)
         broken = broken or metrics_broken
     if power.watts is None and broken:
         readings.fail("power")
     limit = limit_watts(readings, known.get("power_limit"))
     if limit is None:
         caps = calls.reading(readings, "power_limit", "amdsmi_get_power_cap_info", package.handle)
-        limit = limit_watts(readings, caps.get("power_cap")) if isinstance(caps, dict) else None
+        limit = limit_watts(readings, mapping(caps).get("power_cap"))
     return power, limit
 
 
@@ -87,9 +87,7 @@ def _choose(info: Mapping[str, Any], readings: Readings) -> _Power:
 
 
 def _read_counter(calls: Calls, package: Package, readings: Readings) -> tuple[float | None, float | None]:
-    raw = calls.reading(readings, "energy_counter", "amdsmi_get_energy_count", package.handle)
-    if not isinstance(raw, dict):
-        return None, None
+    raw = mapping(calls.reading(readings, "energy_counter", "amdsmi_get_energy_count", package.handle))
     ticks = raw.get("energy_accumulator", raw.get("power"))  # `power` up to ROCm 6.3
     joules = readings.number("energy_counter", ticks, JOULES, 1 / _TICKS_PER_JOULE, bits=64)
     at = readings.number("energy_counter_at", raw.get("timestamp") or None, _NANOSECONDS, 1.0, bits=64)

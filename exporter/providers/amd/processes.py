@@ -5,14 +5,14 @@ no memory and no queue on this GPU is a bystander: counted, and left out.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import msgspec
 
 from exporter.model import ProcessSample
-from exporter.providers.amd.calls import Absent, Broken, Calls, HandleGone
+from exporter.providers.amd.calls import Absent, Broken, Calls, HandleGone, mapping
 from exporter.providers.amd.packages import Package, Part
 from exporter.providers.sanitise import BYTES, COUNT, Range, Readings, text
 
@@ -67,12 +67,12 @@ def read_processes(
     return _sort(rows, root, uninspectable)
 
 
-def _entries(calls: Calls, handle: Any) -> list[dict[str, Any]]:
+def _entries(calls: Calls, handle: Any) -> list[Mapping[str, Any]]:
     """Return the process list as records; empty ones stand for processes that could not be looked at."""
     listed = calls("amdsmi_get_gpu_process_list", handle)
     if not isinstance(listed, list):
         raise Broken(_NAME)
-    entries = []
+    entries: list[Mapping[str, Any]] = []
     for item in listed:
         if isinstance(item, dict):
             entries.append(item)
@@ -83,15 +83,14 @@ def _entries(calls: Calls, handle: Any) -> list[dict[str, Any]]:
             continue
         except Broken:
             answer = {}
-        entries.append(answer if isinstance(answer, dict) else {})
+        entries.append(mapping(answer))
     return entries
 
 
 def _add(
-    row: _Row, entry: dict[str, Any], partition: str | None, queue: bool, readings: Readings, *, unified: bool
+    row: _Row, entry: Mapping[str, Any], partition: str | None, queue: bool, readings: Readings, *, unified: bool
 ) -> None:
-    memory = entry.get("memory_usage")
-    memory = memory if isinstance(memory, dict) else {}
+    memory = mapping(entry.get("memory_usage"))
     kinds = ("vram_mem", "gtt_mem") if unified else ("vram_mem",)
     known = [readings.number("process_memory", memory.get(kind), BYTES, bits=64) for kind in kinds]
     held = [value for value in known if value is not None]
@@ -155,11 +154,8 @@ class _Queues:
 
 def _gpu_id(calls: Calls, part: Part, package: Package, root: Path) -> int | None:
     """Return KFD's own number of a partition; before ROCm 6.3 AMD SMI does not tell it, the topology does."""
-    try:
-        answer = calls.ask("amdsmi_get_gpu_kfd_info", part.handle).value
-    except HandleGone:
-        answer = None
-    if isinstance(answer, dict) and isinstance(answer.get("kfd_id"), int):
+    answer = mapping(calls.whatever("amdsmi_get_gpu_kfd_info", part.handle))
+    if isinstance(answer.get("kfd_id"), int):
         return int(answer["kfd_id"])
     if package.pci_address is None or package.partitioned:
         return None

@@ -10,8 +10,9 @@ import msgspec
 from exporter.model import Device, Group, Groups, Sample
 from exporter.providers.amd.calls import Absent, Broken, Calls, HandleGone, code_of
 from exporter.providers.amd.energy import read_default_limit, read_energy
+from exporter.providers.amd.identity import describe, partition_mode
 from exporter.providers.amd.library import Library
-from exporter.providers.amd.packages import Package, describe, find_packages, partition_mode
+from exporter.providers.amd.packages import Package, find_packages
 from exporter.providers.amd.processes import read_processes
 from exporter.providers.amd.readings import Residency, read_load, read_state
 from exporter.providers.protocol import OpenContext

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 
 from exporter.model import PartitionSample
-from exporter.providers.amd.calls import Calls
-from exporter.providers.amd.packages import Package, partition_uuids
+from exporter.providers.amd.calls import Calls, mapping
+from exporter.providers.amd.identity import partition_uuids
+from exporter.providers.amd.packages import Package
 from exporter.providers.sanitise import (
     BYTES,
     CELSIUS,
@@ -61,7 +62,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 def read_load(calls: Calls, package: Package, readings: Readings) -> dict[str, Any]:
     """Read utilisation and memory, as fields of Sample."""
-    activity = _dict(calls.reading(readings, "utilization", "amdsmi_get_gpu_activity", package.handle))
+    activity = mapping(calls.reading(readings, "utilization", "amdsmi_get_gpu_activity", package.handle))
     media = readings.number("engine_utilization", activity.get("mm_activity"), RATIO, _PERCENT)
     memory = read_memory(calls, package.handle, readings)
     if memory.size_bytes is None:
@@ -82,7 +83,7 @@ def read_load(calls: Calls, package: Package, readings: Readings) -> dict[str, A
 
 def read_memory(calls: Calls, handle: Any, readings: Readings) -> Memory:
     """Read the VRAM that one handle shows: of the package, or of a partition."""
-    usage = _dict(calls.reading(readings, "memory", "amdsmi_get_gpu_vram_usage", handle))
+    usage = mapping(calls.reading(readings, "memory", "amdsmi_get_gpu_vram_usage", handle))
     size = readings.number("memory", usage.get("vram_total"), BYTES, _MIB)
     used = readings.number("memory", usage.get("vram_used"), BYTES, _MIB)
     return Memory(used, size or None)
@@ -96,7 +97,7 @@ def read_state(
     `profile`: compute mode of the partitions. `before`: throttle accumulators of the read before; those of this one are
     returned too.
     """
-    metrics = _dict(calls.reading(readings, "metrics", "amdsmi_get_gpu_metrics_info", package.handle))
+    metrics = mapping(calls.reading(readings, "metrics", "amdsmi_get_gpu_metrics_info", package.handle))
     residency = _residency(metrics, readings)
     fields = {
         "temperature_celsius": _temperatures(calls, package, readings),
@@ -142,7 +143,7 @@ def _clocks(calls: Calls, package: Package, readings: Readings) -> dict[str, flo
     clocks: dict[str, float | None] = {}
     for domain, member in _CLOCKS:
         kind = calls.member("AmdSmiClkType", member)
-        clock = _dict(calls.reading(readings, "clock", "amdsmi_get_clock_info", package.handle, kind))
+        clock = mapping(calls.reading(readings, "clock", "amdsmi_get_clock_info", package.handle, kind))
         raw = clock.get("clk", clock.get("cur_clk"))  # `cur_clk` up to ROCm 6.1
         clocks[domain] = readings.number("clock", raw, HERTZ, _MEGAHERTZ)
     return _known(clocks)
@@ -158,16 +159,16 @@ def _residency(metrics: Mapping[str, Any], readings: Readings) -> Residency:
 
 
 def _ecc(calls: Calls, package: Package, readings: Readings) -> dict[str, float]:
-    counts = _dict(calls.reading(readings, "ecc_errors", "amdsmi_get_gpu_total_ecc_count", package.handle))
+    counts = mapping(calls.reading(readings, "ecc_errors", "amdsmi_get_gpu_total_ecc_count", package.handle))
     return _known({name: readings.number("ecc_errors", counts.get(key), COUNT, bits=64) for name, key in _ECC})
 
 
 def _link(calls: Calls, package: Package, readings: Readings) -> dict[str, float | None]:
-    info = _dict(calls.reading(readings, "pcie_link", "amdsmi_get_pcie_info", package.handle))
-    metric, static = _dict(info.get("pcie_metric")), _dict(info.get("pcie_static"))
+    info = mapping(calls.reading(readings, "pcie_link", "amdsmi_get_pcie_info", package.handle))
+    metric, static = mapping(info.get("pcie_metric")), mapping(info.get("pcie_static"))
     if not info:  # ROCm 6.0
-        old = _dict(calls.reading(readings, "pcie_link", "amdsmi_get_pcie_link_status", package.handle))
-        caps = _dict(calls.reading(readings, "pcie_link", "amdsmi_get_pcie_link_caps", package.handle))
+        old = mapping(calls.reading(readings, "pcie_link", "amdsmi_get_pcie_link_status", package.handle))
+        caps = mapping(calls.reading(readings, "pcie_link", "amdsmi_get_pcie_link_caps", package.handle))
         metric = {"pcie_width": old.get("pcie_lanes"), "pcie_speed": old.get("pcie_speed")}
         static = {"max_pcie_width": caps.get("max_pcie_lanes")}
     return {
@@ -234,7 +235,3 @@ def _busy(lists: object, number: int, readings: Readings) -> float | None:
 
 def _known(values: Mapping[str, float | None]) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _dict(raw: object) -> Mapping[str, Any]:
-    return raw if isinstance(raw, dict) else {}

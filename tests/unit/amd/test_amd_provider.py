@@ -304,6 +304,30 @@ def test_the_partition_mode_is_asked_for_once() -> None:
     assert module.calls.count("amdsmi_get_gpu_compute_partition") == 1
 
 
+@pytest.mark.parametrize("wrap", [lambda number: number, lambda number: [number]])
+def test_partitions_that_share_an_address_are_told_apart_by_their_profiles(wrap: Callable[[int], Any]) -> None:
+    def part(number: int) -> Handle:
+        profile = {"partition_id": wrap(number), "partition_profile": {"profile_type": "DPX"}}
+        return gpu(gpu_accelerator_partition_profile=profile, power_info={"average_socket_power": 100 + number})
+
+    opened = provider(FakeAmdsmi(part(1), part(0)))
+    (device,) = opened.devices()
+    sample = opened.read(device, ALL)
+    assert device.partition_mode == "DPX"
+    assert sample.power_watts == 100
+    assert sample.partitions is not None
+    assert [(one.partition, one.profile) for one in sample.partitions] == [("0", "DPX"), ("1", "DPX")]
+
+
+def test_without_a_word_about_them_partitions_go_by_their_order() -> None:
+    parts = [gpu(power_info={"average_socket_power": 100 + number}) for number in range(3)]
+    opened = provider(FakeAmdsmi(*parts))
+    (device,) = opened.devices()
+    sample = opened.read(device, ALL)
+    assert sample.power_watts == 100
+    assert [one.partition for one in sample.partitions or ()] == ["0", "1", "2"]
+
+
 def test_each_call_is_preceded_by_the_service_of_urgent_requests() -> None:
     module = FakeAmdsmi(gpu(gpu_process_list=[]))
     served: list[int] = []
