@@ -24,6 +24,8 @@ class Child:
         self.activity = Activity.OPENING
         self.library_version: str | None = None
         self.up = False
+        self.passed = False
+        """It has finished a pass over its devices."""
         self.sampled = False
         self.failure: frames.Failed | None = None
         self.broke: str | None = None
@@ -69,6 +71,7 @@ class Child:
             case frames.FreshDone():
                 return
             case frames.Waiting(seconds):
+                self.passed = True
                 self._does(Activity.WAITING, now, min(seconds, _LONGEST_WAIT_SECONDS) + deadline)
             case frames.Enumerating():
                 self._does(Activity.ENUMERATING, now, open_deadline)

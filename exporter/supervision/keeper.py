@@ -17,8 +17,6 @@ from exporter.supervision.watch import Watch
 
 logger = logging.getLogger("exporter.supervision")
 
-_GATHER_SECONDS = 0.02
-"""Reports are left in the pipe for so long: one wake-up for a pass over all devices, not one for each of them."""
 _SLICE_SECONDS = 0.005
 """Of listening to one child before everything else in the event loop gets its turn."""
 _LAST_PIECES = 64
@@ -64,6 +62,7 @@ class Keeper:
     def tick(self, now: float) -> None:
         """Let time pass: reap, judge and start children."""
         for process in list(self._processes.values()):
+            self._catch_up(process)
             self._reap(process)
         for number in self.watch.overdue(now):
             self._hear_out(self._processes[number])
@@ -80,8 +79,7 @@ class Keeper:
         if number is None or not self.watch.ready:
             return None
         process = self._processes[number]
-        if number not in self._listening:
-            self._resume(process)
+        self._catch_up(process)
         if self.watch.worker != number or all(now - at < frames.FRESH_SECONDS for at in self._energy_at.values()):
             return None
         self._token += 1
@@ -89,6 +87,7 @@ class Keeper:
             return None
         self._asked_at = now
         self._pending = self._loop.create_future()
+        self._listen(process)
         return self._pending
 
     def release(self, *, closing: bool = False) -> None:
@@ -170,23 +169,33 @@ class Keeper:
         self._loop.remove_reader(process.reports)
 
     def _on_reports(self, process: Process) -> None:
-        if self._pending is None and self.watch.ready:
-            self._rest(process, _GATHER_SECONDS)
-        elif not self._listen_for_a_slice(process):
-            self._rest(process, _SLICE_SECONDS)
+        if self._is_urgent:
+            self._listen_or_rest(process)
+        else:
+            self._pause(process)
 
-    def _rest(self, process: Process, seconds: float) -> None:
-        self._pause(process)
-        self._loop.call_later(seconds, self._resume, process)
+    @property
+    def _is_urgent(self) -> bool:
+        """Whether reports are taken as they come. Else each tick takes what came since the one before.
 
-    def _resume(self, process: Process) -> None:
+        That saves the wake-ups, most of what supervision costs. Readings carry their own time, so nothing is lost.
+        """
+        return self._pending is not None or not self.watch.calm
+
+    def _catch_up(self, process: Process) -> None:
+        """Take what a child reported while it was not listened to, and listen to it again if that is urgent."""
         if self._processes.get(process.number) is not process:
             return
         if process.number in self._listening or process.number in self._deaf:
             return
-        self._listen(process)
+        if self._is_urgent:
+            self._listen(process)
+        self._listen_or_rest(process)
+
+    def _listen_or_rest(self, process: Process) -> None:
         if not self._listen_for_a_slice(process):
-            self._rest(process, _SLICE_SECONDS)
+            self._pause(process)
+            self._loop.call_later(_SLICE_SECONDS, self._catch_up, process)
 
     def _listen_for_a_slice(self, process: Process) -> bool:
         """Take what the child reported; false when there is more than fits into one slice of time."""

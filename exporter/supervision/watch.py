@@ -69,6 +69,12 @@ class Watch:
         return child is not None and child.up and not child.ending
 
     @property
+    def calm(self) -> bool:
+        """Whether the worker has finished its first pass, and is not in question."""
+        child = self._live(probe=False)
+        return child is not None and child.passed and not child.ending
+
+    @property
     def children(self) -> tuple[int, ...]:
         """Every child that has not ended, with the abandoned ones."""
         return tuple(self._children)

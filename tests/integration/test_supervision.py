@@ -42,23 +42,18 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
 
 class Host:
-    """A supervisor over the unruly provider and a fleet, and the file that gives the provider its orders."""
+    """A supervisor over one provider and a fleet, and the file that gives the provider its orders."""
 
     def __init__(self, directory: Path, sampling: SamplingConfig) -> None:
         self.control = directory / "control.json"
         self.orders: dict[str, Any] = {"devices": ["a", "b"]}
         self.order()
-        self.fleet = Fleet([("unruly", True)], sampling)
-        self.supervisor = Supervisor(
-            self.fleet,
-            [
-                WorkerRequest(
-                    provider="unruly", scenario=str(self.control), opener="tests.integration.unruly:open_unruly"
-                )
-            ],
-            sampling,
-            Random(1),
-        )
+        self._supervise("unruly", "tests.integration.unruly:open_unruly", sampling)
+
+    def _supervise(self, provider: str, opener: str | None, sampling: SamplingConfig) -> None:
+        self.fleet = Fleet([(provider, True)], sampling)
+        request = WorkerRequest(provider=provider, scenario=str(self.control), opener=opener)
+        self.supervisor = Supervisor(self.fleet, [request], sampling, Random(1))
 
     def order(self, **orders: Any) -> None:
         self.orders.update(orders)
@@ -107,10 +102,35 @@ class Host:
         return time.monotonic() - began
 
 
+class SimulatedHost(Host):
+    """Two simulated GPUs, the second with a fault from the first second to the third."""
+
+    def __init__(self, directory: Path, fault: str, sampling: SamplingConfig) -> None:
+        self.control = directory / f"{fault}.yaml"
+        self.control.write_text(
+            f"epoch_seconds: {time.monotonic() + 1}\n"
+            "devices:\n"
+            "  - {model: H100-SXM}\n"
+            f"  - {{model: H100-SXM, faults: [{{kind: {fault}, from_seconds: 1, to_seconds: 3}}]}}\n"
+        )
+        self._supervise("simulated", None, sampling)
+
+    def is_full(self) -> bool:
+        snapshot = self.snapshot
+        return snapshot.up and [device.state for device in snapshot.devices] == [GpuState.OK] * 2
+
+
 @contextlib.asynccontextmanager
 async def host(directory: Path, sampling: SamplingConfig = SAMPLING, **orders: Any) -> AsyncIterator[Host]:
     made = Host(directory, sampling)
     made.order(**orders)
+    async with running(made):
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def running(made: Host) -> AsyncIterator[Host]:
+    """Supervise until the end of the block, which takes less than 3 s."""
     run = asyncio.create_task(made.supervisor.run())
     try:
         yield made
@@ -302,6 +322,33 @@ async def test_a_lost_device_comes_back(tmp_path: Path) -> None:
         here.order(at={})
         await here.until(here.is_full)
         assert here.pid == pid
+
+
+@in_loop
+async def test_faults_of_simulated_devices_are_survived(tmp_path: Path) -> None:
+    sampling = msgspec.structs.replace(SAMPLING, state_seconds=0.5)
+
+    async def case(fault: str, state: GpuState, causes: set[str]) -> None:
+        async with running(SimulatedHost(tmp_path, fault, sampling)) as here:
+            await here.until(here.is_full)
+            seen: list[set[GpuState]] = [set(), set()]
+
+            def is_over() -> bool:
+                for device, states in zip(here.snapshot.devices, seen, strict=True):
+                    states.add(device.state)
+                return state in seen[1] and here.is_full()
+
+            if causes == {"crash"}:
+                await here.until(lambda: not here.snapshot.up)
+                await here.until(here.is_full)
+            else:
+                await here.until(is_over, 20)
+                assert seen == [{GpuState.OK}, {GpuState.OK, state}]
+            assert set(here.snapshot.worker_restarts) == causes
+
+    await asyncio.gather(
+        case("hang", GpuState.HUNG, {"hang"}), case("crash", GpuState.OK, {"crash"}), case("lost", GpuState.LOST, set())
+    )
 
 
 @in_loop
