@@ -74,7 +74,7 @@ def test_a_delay_delays_and_then_answers(tmp_path: Path) -> None:
 
 def test_the_evaluator_is_clean_under_sanitizers(tmp_path: Path) -> None:
     """Undefined behaviour in the stand-in would be taken for a fault of the daemon."""
-    flags = ("-fsanitize=undefined", "-fno-sanitize-recover=all")
+    flags = ("-fsanitize=undefined", "-fsanitize-undefined-trap-on-error")
     checked = compile_library("libplan.so", [NATIVE / "plan.c"], [NATIVE / "plan.h"], flags=flags)
     program = (
         "import ctypes, sys\n"

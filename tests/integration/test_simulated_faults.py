@@ -24,9 +24,9 @@ print("read", sample.read_seconds["load"], flush=True)
 """
 
 
-def reader(folder: Path, fault: str) -> "subprocess.Popen[str]":
+def reader(folder: Path, fault: str, rest: str = "") -> "subprocess.Popen[str]":
     scenario = folder / "scenario.yaml"
-    scenario.write_text(f"epoch: start\ndevices: [{{model: T4, faults: [{fault}]}}]", encoding="utf-8")
+    scenario.write_text(f"epoch: start\ndevices: [{{model: T4, faults: [{fault}]}}]\n{rest}", encoding="utf-8")
     command = [sys.executable, "-c", READER, str(scenario)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
@@ -52,3 +52,9 @@ def test_a_delay_delays(tmp_path: Path) -> None:
     process = reader(tmp_path, "{kind: delay, seconds: 0.1}")
     (_, _, seconds) = process.communicate(timeout=30)[0].split()
     assert float(seconds) >= 0.2  # two calls
+
+
+def test_calls_may_be_slow(tmp_path: Path) -> None:
+    process = reader(tmp_path, "", "call_seconds: 0.1")
+    (_, _, seconds) = process.communicate(timeout=30)[0].split()
+    assert float(seconds) >= 0.2
