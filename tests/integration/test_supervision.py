@@ -275,6 +275,7 @@ async def test_a_library_that_breaks_in_a_read_is_opened_anew(tmp_path: Path) ->
         case("exit", "crash", "the worker ended by itself with status 3"),
         case("raise", "crash", "KeyError: 'libunruly.so'"),
         case("gone", "lost", "the driver is not loaded"),
+        case("garble", "crash", "the worker is not understood: a frame of 4294967295 bytes is announced"),
     )
 
 
@@ -310,6 +311,23 @@ async def test_what_a_library_prints_is_logged_within_bounds(
     lines = [record for record in caplog.records if "the library printed" in record.message]
     assert 1 <= len(lines) <= 20
     assert "talkative" not in "".join(capfd.readouterr())
+
+
+@in_loop
+async def test_a_child_that_reports_without_end_does_not_keep_others_waiting(tmp_path: Path) -> None:
+    async with host(tmp_path, SamplingConfig(deadline_seconds=10.0)) as here:
+        await here.until(here.is_full)
+        here.order(at={"a": "babble"})
+        await asyncio.sleep(1.1)
+        laps = []
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            began = time.monotonic()
+            await here.supervisor.fresh()
+            await asyncio.sleep(0)
+            laps.append(time.monotonic() - began)
+        assert max(laps) < 0.1
+        here.order(at={})
 
 
 @in_loop

@@ -2,47 +2,87 @@
 
 The scenario of the request is the path of the control file, JSON: `devices` (their keys), `delay` (seconds of each
 call), `calls` (in one read), `kind` (of power), `open` and `enumerate` (what happens then) and `at` (key -> what
-happens when it is read). What can happen is listed in `_happen`; a device can also be lost. How often energy was read
-lies beside the control file, with the suffix `.reads`.
+happens when it is read): one of `HAPPENINGS`, or `lost` for a device. How often energy was read lies beside the
+control file, with the suffix `.reads`.
 """
 
 import contextlib
 import ctypes
 import json
 import os
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from exporter.model import Device, Group, Groups, Sample
 from exporter.providers.protocol import OpenContext, Opened, ProviderError
+from exporter.supervision import frames
 
 FLOOD_BYTES = 50_000_000
 
 
+def _hang() -> None:
+    # Like a call that a driver never returns from: no signal but SIGKILL ends it.
+    while True:
+        time.sleep(60)
+
+
+def _abort() -> None:
+    ctypes.string_at(0)
+
+
+def _exit() -> None:
+    ctypes.CDLL(None).exit(3)
+
+
+def _raise() -> None:
+    raise KeyError("libunruly.so")
+
+
+def _go() -> None:
+    raise ProviderError("the driver is not loaded")
+
+
+def _flood() -> None:
+    line = b"the library is talkative\n" * 1000
+    for descriptor in (1, 2):
+        written = 0
+        while written < FLOOD_BYTES // 2:
+            written += os.write(descriptor, line)
+
+
+def _garble() -> None:
+    # Like a library that writes through a descriptor which it believes to be its own.
+    os.write(_report_pipe(), b"\xff" * 64)
+
+
+def _babble() -> None:
+    until = time.monotonic() + 1.5
+    while time.monotonic() < until:
+        os.write(_report_pipe(), frames.encode(frames.FreshDone(0)) * 500)
+
+
+HAPPENINGS: Mapping[str, Callable[[], None]] = {
+    "hang": _hang,
+    "abort": _abort,
+    "exit": _exit,
+    "raise": _raise,
+    "gone": _go,
+    "flood": _flood,
+    "garble": _garble,
+    "babble": _babble,
+}
+
+
 def _happen(what: str | None) -> None:
-    match what:
-        case "hang":
-            # Like a call that a driver never returns from: no signal but SIGKILL ends it.
-            while True:
-                time.sleep(60)
-        case "abort":
-            ctypes.string_at(0)
-        case "exit":
-            ctypes.CDLL(None).exit(3)
-        case "raise":
-            raise KeyError("libunruly.so")
-        case "gone":
-            raise ProviderError("the driver is not loaded")
-        case "flood":
-            line = b"the library is talkative\n" * 1000
-            for descriptor in (1, 2):
-                written = 0
-                while written < FLOOD_BYTES // 2:
-                    written += os.write(descriptor, line)
-        case _:
-            pass
+    if what is not None:
+        HAPPENINGS[what]()
+
+
+def _report_pipe() -> int:
+    return int(sys.argv[2])
 
 
 class Unruly:
