@@ -12,7 +12,7 @@ import pytest
 
 from exporter.providers.simulated.machine import Machine
 from exporter.providers.simulated.scenario import load_scenario
-from tests.native.plan import NATIVE, build, compile_library, write_plan
+from tests.native.plan import PLAN_HEADERS, PLAN_SOURCES, build, compile_library, write_plan
 
 pytestmark = pytest.mark.integration
 
@@ -75,7 +75,7 @@ def test_a_delay_delays_and_then_answers(tmp_path: Path) -> None:
 def test_the_evaluator_is_clean_under_sanitizers(tmp_path: Path) -> None:
     """Undefined behaviour in the stand-in would be taken for a fault of the daemon."""
     flags = ("-fsanitize=undefined", "-fsanitize-undefined-trap-on-error")
-    checked = compile_library("libplan.so", [NATIVE / "plan.c"], [NATIVE / "plan.h"], flags=flags)
+    checked = compile_library("libplan.so", list(PLAN_SOURCES), list(PLAN_HEADERS), flags=flags)
     program = (
         "import ctypes, sys\n"
         "c = ctypes.CDLL(sys.argv[1]); assert c.plan_refresh() == 0\n"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.plan import NATIVE, compile_library
+from tests.native.plan import NATIVE, PLAN_HEADERS, PLAN_SOURCES, compile_library
 
 WHEELS = ("6.0.2", "6.1.0", "6.1.2", "6.2.4", "6.3.3", "6.4.3", "7.0.2")
 """Releases on PyPI that differ in layouts, symbols or keys."""
@@ -136,9 +136,7 @@ def build_amdsmi(version: str) -> Path:
         header, rest = folder / "amdsmi_layout.h", folder / "amdsmi_rest.c"
         header.write_text(_header(version, wrapper))
         rest.write_text(_rest(wrapper))
-        return compile_library(
-            "libamd_smi.so", [NATIVE / "plan.c", NATIVE / "amdsmi.c", rest], [NATIVE / "plan.h", header]
-        )
+        return compile_library("libamd_smi.so", [*PLAN_SOURCES, NATIVE / "amdsmi.c", rest], [*PLAN_HEADERS, header])
 
 
 def unpacked_wheel(version: str) -> Path:

@@ -1,6 +1,6 @@
 """Writes a simulated machine as a plan, builds the stand-ins, and says how a process is made to load them.
 
-A plan is the text that tests/native/plan.c reads; tests/native/PLAN.md lists what is in it.
+A plan is the text that tests/native/plan_text.c reads; tests/native/PLAN.md lists what is in it.
 """
 
 import contextlib
@@ -20,6 +20,8 @@ from exporter.providers.simulated.machine import Machine
 from exporter.providers.simulated.physics import Segment, Track, Window
 
 NATIVE = Path(__file__).parent
+PLAN_SOURCES = (NATIVE / "plan.c", NATIVE / "plan_text.c")
+PLAN_HEADERS = (NATIVE / "plan.h", NATIVE / "plan_model.h")
 LIBRARIES = {"nvidia": "libnvidia-ml.so.1", "amd": "libamd_smi.so", "plan": "libplan.so"}
 """File name by stand-in; `plan` is the evaluator alone."""
 
@@ -39,10 +41,10 @@ def write_plan(path: Path, machine: Machine) -> None:
 def build(name: str) -> Path:
     """Compile the stand-in `nvidia` or `amd` (or `plan`), unless its sources are already built, and return the library.
 
-    Sources are plan.c and the C files of tests/native/NAME or tests/native/NAME*.c. The library has the name that the
+    Sources are those of plans and tests/native/NAME*.c or tests/native/NAME/*.c. The library has the name that the
     loader looks for and lies in a directory of its own.
     """
-    sources = [NATIVE / "plan.c", *sorted(NATIVE.glob(f"{name}*.c")), *sorted((NATIVE / name).glob("*.c"))]
+    sources = [*PLAN_SOURCES, *sorted(NATIVE.glob(f"{name}*.c")), *sorted((NATIVE / name).glob("*.c"))]
     sources = list(dict.fromkeys(sources))
     headers = [*sorted(NATIVE.glob("*.h")), *sorted((NATIVE / name).glob("*.h"))]
     compiler = _compiler()
