@@ -85,7 +85,10 @@ class Fleet:
         elif _differ(source.listed[key], sample.device):
             return  # the second of two devices with one identity: already counted, never mixed with the first
         card = self._cards.get(key)
-        if card is None or card.provider != provider:
+        if card is None:
+            del source.listed[key]  # one too many: it may find room later
+            return
+        if card.provider != provider:
             return
         card.observe(sample, now, wall)
         if sample.taken_at:

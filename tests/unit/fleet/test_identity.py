@@ -119,3 +119,12 @@ def test_numbers_of_forgotten_cards_are_not_given_again() -> None:
     assert len(shown) == MOST_DEVICES
     assert shown[f"nvidia{2 * MOST_DEVICES - 1}"].device.key == f"K{2 * MOST_DEVICES - 1}"
     assert "nvidia0" not in shown
+
+
+def test_samples_of_ever_new_devices_do_not_grow_what_is_kept() -> None:
+    host = Host()
+    for number in range(MOST_DEVICES + 50):
+        host.read(Device(vendor="nvidia", key=f"K{number}"), Group.LOAD, utilization_ratio=0.5)
+    assert len(host.cards) == MOST_DEVICES
+    assert host.world.snapshots[0].read_failures == {"too_many_devices": 50}
+    assert len(host.fleet._providers["nvidia"].listed) == MOST_DEVICES
