@@ -44,7 +44,7 @@ class Assembled:
 
 
 def assemble(scenario: Scenario) -> Assembled:
-    """Build all devices. Raises ValueError where two of them would have the same key."""
+    """Build all devices of a scenario that has been checked."""
     devices: list[SimulatedDevice] = []
     per_vendor: dict[str, int] = {}
     for spec in scenario.devices:
