@@ -41,6 +41,8 @@ def test_a_hang_never_returns_and_runs_no_handler(tmp_path: Path) -> None:
     process = reader(tmp_path, "{kind: hang}")
     assert process.stdout is not None
     assert process.stdout.readline() == "reading\n"
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=0.5)  # until it is in the call
     process.terminate()
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(timeout=0.5)
