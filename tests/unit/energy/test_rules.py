@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from exporter.energy import EnergyReading, Ledger, advance, detached
+from exporter.energy.crosscheck import CrossCheck, Slice, compare
 from exporter.energy.ledger import Faults
 from tests.unit.energy import sensors
 from tests.unit.energy.sensors import history, last, readings
@@ -123,6 +124,15 @@ class TestQualification:
 
         assert last(reading(float(t), WATTS, lapse(t)) for t in range(2_000)).faults == Faults()
 
+    def test_after_a_disqualification_a_new_minute_is_needed(self) -> None:
+        check = CrossCheck(qualified=True, judged=2, slices=(Slice(30, 100, 100),) * 2)
+        flags = []
+        for hardware in (*[40] * 16, 100, 100, 100, 100):
+            check = compare(check, 30.0, hardware, 100.0, comparable=True)
+            flags.append(check.qualified)
+        # Two windows of mostly bad slices are full with the first good one after them; then two good ones are needed.
+        assert flags == [True] * 17 + [False] * 2 + [True]
+
 
 class TestSteps:
     def test_a_step_runs_from_the_read_before_the_anchor(self) -> None:
@@ -192,6 +202,11 @@ class TestFrozen:
         rows = [(81.0, WATTS, raw(70.7)), (82.0, WATTS, raw(71.7)), (83.0, WATTS, raw(72.7))]
         totals = [state.total_joules / WATTS for state in history([reading(*row) for row in rows], self.frozen())]
         assert totals == pytest.approx([81, 82, 83])
+
+    @pytest.mark.parametrize(("seconds", "then"), [(4.9, 81.0), (5.1, 80.0)])
+    def test_half_the_credit_is_what_tells_one_from_the_other(self, seconds: float, then: float) -> None:
+        ledger = follow(self.frozen(), (81.0, WATTS, raw(70 + seconds)))
+        assert ledger.total_joules == pytest.approx(then * WATTS)
 
     def test_a_reset_after_a_freeze_drops_the_rest_of_the_credit(self) -> None:
         ledger = follow(self.frozen(), (81.0, WATTS, 10.0), (82.0, WATTS, 410.0))

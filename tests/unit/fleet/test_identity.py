@@ -82,6 +82,15 @@ def test_the_other_provider_takes_over_without_a_step_of_energy_between_two_sens
     assert host.cards["nvidia0"].energy.faults["jump"] == 0
 
 
+def test_a_card_that_changes_its_place_on_the_page_changes_the_blocks_it_shows_in() -> None:
+    host = Host(card(1))
+    host.read(card(1), Group.ENERGY)  # its time stamp is all that the block shows
+    host.fleet.enumerated("amd", (card(1), card(2, vendor="amd")), host.now)
+    before = host.versions
+    host.fleet.enumerated("nvidia", (), host.now)
+    assert host.bumped(before) == {"device", "energy", "exporter"}
+
+
 def test_identity_that_changes_is_published_under_the_same_label() -> None:
     host = Host(card(1))
     before = host.versions
