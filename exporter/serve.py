@@ -97,22 +97,26 @@ async def _serve(config: Config) -> int:
 async def _until(
     stop: asyncio.Event, supervisor: Supervisor, server: Server, fleet: Fleet, names: tuple[str, ...]
 ) -> int:
-    """Run until told to stop, or until a part breaks that nothing works without."""
+    """Run until told to stop, or until the supervisor breaks, without which nothing works."""
     stopped = asyncio.create_task(stop.wait())
-    parts = [asyncio.create_task(supervisor.run()), asyncio.create_task(_keep_looking(fleet, names))]
-    done, _ = await asyncio.wait([stopped, *parts], return_when=asyncio.FIRST_COMPLETED)
-    failed = [part for part in parts if part in done]
-    for part in failed:
-        logger.critical("a part of the exporter ended that must not", exc_info=part.exception())
+    supervising = asyncio.create_task(supervisor.run())
+    looking = asyncio.create_task(_keep_looking(fleet, names))
+    await asyncio.wait([stopped, supervising], return_when=asyncio.FIRST_COMPLETED)
+    failed = supervising.done()
+    if failed:
+        logger.critical("the workers are no longer supervised", exc_info=supervising.exception())
     logger.info("stopping")
+    looking.cancel()
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
-            await asyncio.gather(server.close(), supervisor.close())
+            for outcome in await asyncio.gather(server.close(), supervisor.close(), return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    logger.error("the end was not in order", exc_info=outcome)
     except TimeoutError:
         logger.warning("a worker does not end; it is left behind")
-    for task in (stopped, *parts):
+    for task in (stopped, supervising):
         task.cancel()
-    await asyncio.wait([stopped, *parts], timeout=0.5)
+    await asyncio.wait([stopped, supervising, looking], timeout=0.5)
     logger.info("stopped")
     return 1 if failed else 0
 
@@ -121,12 +125,16 @@ async def _keep_looking(fleet: Fleet, names: tuple[str, ...]) -> None:
     """Tell the log what comes and goes, and the fleet what PCI shows."""
     announcer = Announcer()
     while True:
-        for _ in range(LOOKS_PER_COUNT):
-            for level, message, fields in announcer.lines(fleet.world(time.monotonic())):
-                logger.log(level, message, extra=fields)
-            await asyncio.sleep(LOOK_SECONDS)
-        for name, count in _expected(names).items():
-            fleet.expected(name, count)
+        try:
+            for _ in range(LOOKS_PER_COUNT):
+                for level, message, fields in announcer.lines(fleet.world(time.monotonic())):
+                    logger.log(level, message, extra=fields)
+                await asyncio.sleep(LOOK_SECONDS)
+            for name, count in _expected(names).items():
+                fleet.expected(name, count)
+        except Exception:  # metrics are worth more than what the log says about them
+            logger.exception("the log cannot be told what has changed")
+            await asyncio.sleep(LOOK_SECONDS * LOOKS_PER_COUNT)
 
 
 def _expected(names: tuple[str, ...]) -> Mapping[str, int | None]:
