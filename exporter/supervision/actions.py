@@ -39,6 +39,8 @@ class State(msgspec.Struct, frozen=True):
     key: str
     state: GpuState
     reason: str
+    news: bool = True
+    """As with `Status`."""
 
 
 class Restarted(msgspec.Struct, frozen=True):

@@ -148,15 +148,13 @@ class Keeper:
                     logger.info("provider is up", extra={"provider": provider, "library_version": library_version})
                 elif news:
                     logger.warning("provider is down", extra={"provider": provider, "reason": reason})
-            case State(key, state, reason):
+            case State(key, state, reason, news):
                 self._fleet.device_state(key, state)
                 self._energy_at.pop(key, None)
-                logger.log(
-                    logging.WARNING if reason else logging.INFO,
-                    "device is %s",
-                    state.value,
-                    extra={"provider": provider, "device": key, "reason": reason},
-                )
+                if news and reason:
+                    logger.warning("device is hung", extra={"provider": provider, "gpu_key": key, "reason": reason})
+                elif news:
+                    logger.info("device answers again", extra={"provider": provider, "gpu_key": key})
             case Restarted(cause):
                 self._fleet.restarted(provider, cause)
 

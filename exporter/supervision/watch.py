@@ -20,6 +20,7 @@ MAX_CHILDREN = 4
 """Of one provider, whether alive or abandoned."""
 SHUTDOWN_SECONDS = 1.0
 KILL_SECONDS = 2.0
+RETRY_SECONDS = 1.0
 HEALTHY_SECONDS = 60.0
 RELEASED = "the devices are released on request"
 OPENING = "the library is being opened"
@@ -37,7 +38,7 @@ class Watch:
         self._deadline = sampling.deadline_seconds
         self._open_deadline = sampling.open_deadline_seconds
         self._quarantine = Quarantine(random)
-        self._retry = Backoff(1.0, 30.0, random)
+        self._retry = Backoff(RETRY_SECONDS, 30.0, random)
         self._unavailable = Backoff(5.0, 60.0, random)
         self._children: dict[int, Child] = {}
         self._numbers = 0
@@ -250,12 +251,12 @@ class Watch:
 
     def _clear(self, key: str) -> None:
         self._hung.discard(key)
-        self._actions.append(State(key, GpuState.OK, ""))
+        self._actions.append(State(key, GpuState.OK, "", not self._is_restless))
 
     def _suspect(self, key: str, reason: str) -> None:
         if key not in self._hung:
             self._hung.add(key)
-            self._actions.append(State(key, GpuState.HUNG, reason))
+            self._actions.append(State(key, GpuState.HUNG, reason, not self._is_restless))
 
     def _missed(self, child: Child, now: float, *, is_stopped: bool) -> None:
         child.stuck_on = None if is_stopped else (child.only or child.reading)
@@ -271,11 +272,15 @@ class Watch:
             for key in self._devices:
                 self._suspect(key, reason)
         else:
-            reason = self._blame(child.stuck_on, now)
+            verdict = self._quarantine.missed(child.stuck_on, self._devices, now)
+            reason = self._blame(child.stuck_on, verdict)
+            if verdict is not Verdict.OUTAGE:
+                # The others wait, and it cannot go on like this: one more device, and it is an outage.
+                self._fell(reason, now + RETRY_SECONDS)
+                return
         self._fell(reason, now + self._retry.next())
 
-    def _blame(self, key: str, now: float) -> str:
-        verdict = self._quarantine.missed(key, self._devices, now)
+    def _blame(self, key: str, verdict: Verdict) -> str:
         reason = f"device {key} did not answer within {self._deadline:g} s"
         if verdict is Verdict.OUTAGE:
             reason = "one device after the other does not answer"
@@ -332,13 +337,16 @@ class Watch:
             self._told = ""
             self._actions.append(self._status)
 
+    @property
+    def _is_restless(self) -> bool:
+        """Whether it comes and goes: that is in the metrics each time, and in the log once."""
+        return self._falls >= _FALLS
+
     def _report(self, status: Status) -> None:
         if status == self._status:
             return
         self._status = status
-        # A provider that comes and goes is in the metrics each time, and in the log once.
-        restless = self._falls >= _FALLS
-        news = not restless if status.up else status.reason != self._told
+        news = not self._is_restless if status.up else status.reason != self._told
         if news:
             self._told = status.reason
         self._actions.append(Status(status.up, status.reason, status.library_version, news))

@@ -116,6 +116,19 @@ def test_a_read_that_never_returns_costs_the_device_a_strike_and_the_worker_its_
     assert stage.spawns[-1].exclude == ()
 
 
+def test_while_one_device_hangs_the_others_do_not_wait_for_a_growing_back_off() -> None:
+    stage = Stage()
+    stage.run(1)
+    for child in (1, 2, 3):
+        stage.end(child, -11)
+        stage.run(10)
+    stage.hang = {"b"}
+    begin = stage.now
+    while not (stage.spawns[-1].exclude and stage.watch.ready):
+        stage.run(TICK)
+    assert stage.now - begin < 8.0
+
+
 def test_a_second_miss_holds_the_device_apart_and_the_others_go_on() -> None:
     stage = Stage()
     stage.run(5)
@@ -170,12 +183,14 @@ def test_hanging_elsewhere_soon_after_is_an_outage_and_no_chain() -> None:
     stage.hang = {"b"}
     stage.run(11)
     stage.hang = {"b", "c"}
-    stage.run(4)
+    stage.run(3)
     assert stage.states() == dict.fromkeys("abc", GpuState.HUNG)
     assert stage.status().reason == "one device after the other does not answer"
     stage.run(120)
     assert all(spawn.exclude in {(), ("b",)} for spawn in stage.spawns)
     assert [spawn for spawn in stage.spawns if spawn.only is None][-1].exclude == ()
+    told = [action for action in stage.log if isinstance(action, State) and action.news]
+    assert len(told) <= 8, "what comes and goes is told a few times only"
     stage.hang = set()
     stage.run(40)
     assert stage.states() == dict.fromkeys("abc", GpuState.OK)
