@@ -156,7 +156,7 @@ def running(
 
 def _url(daemon: Daemon) -> str | None:
     assert daemon.process.poll() is None, f"it ended with {daemon.process.returncode}; the log says:\n{daemon.log}"
-    found = re.search(r'\burl="?(http://127\.0\.0\.1:[0-9]+)', daemon.log)
+    found = re.search(r"(http://127\.0\.0\.1:[0-9]+)/", daemon.log)
     return found[1] if found else None
 
 

@@ -1,5 +1,6 @@
 """What a person meets at the command line: the README's commands, messages, exit codes, and a prompt end."""
 
+import json
 import re
 import shutil
 import signal
@@ -127,6 +128,20 @@ def test_it_says_where_it_serves_and_what_it_found(start_daemon: Callable[..., D
     assert len(re.findall(r"msg=serving url=http://127\.0\.0\.1:[0-9]+/gpus\n", daemon.log)) == 2
     assert daemon.get("/gpus").status == 200
     assert daemon.get("/metrics").status == 404
+
+
+def test_a_configuration_file_does_what_it_says(start_daemon: Callable[..., Daemon], tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(
+        "providers: [simulated]\nweb: {telemetry_path: /gpus}\nmetrics: {disable: [gpu_pcie_*, gpu_clock_hertz]}\n"
+        "sampling: {energy_seconds: 0.5}\nlog: {format: json, level: debug}\n"
+    )
+    daemon = start_daemon("--config.file", str(file))
+    page = daemon.scrape("/gpus")
+    assert "gpu_temperature_celsius" in page
+    assert [name for name in page.series if name.startswith(("gpu_pcie", "gpu_clock"))] == []
+    records = [json.loads(line) for line in daemon.log.splitlines()]
+    assert {"time", "level", "logger", "msg"} <= set(records[0])
 
 
 @without_gpus
