@@ -32,6 +32,8 @@ class Card:
         self.lost_at: float | None = None
         self.hung = False
         """Whether the supervisor has it in question."""
+        self._cut_off = False
+        """Whether its provider is down, so that nothing is read."""
         self._asleep = False
         self.silent_since = now
         """Since when no reading is expected to be there already: first sight, loss, return, sleep."""
@@ -67,6 +69,12 @@ class Card:
     @property
     def lost(self) -> bool:
         return self.lost_at is not None or not self.listed
+
+    def cut_off(self, *, down: bool) -> None:
+        """Take whether the provider that reads it is down."""
+        if down != self._cut_off:
+            self._cut_off = down
+            self._same_until = -math.inf
 
     def unlist(self, now: float) -> None:
         """No provider sees it any more."""
@@ -105,7 +113,7 @@ class Card:
         """Return what is published, and the blocks that look different from the snapshot before."""
         before = self._published
         state = self._state(now, released=released)
-        if state not in _READABLE:
+        if state not in _READABLE or self._given_up(now):
             shown = _NONE
         elif now <= self._same_until and self._dirty <= self._shown:
             shown = self._shown
@@ -148,6 +156,8 @@ class Card:
     def _until_change(self, shown: frozenset[Group]) -> float:
         # What is old already comes back with a new reading only; a device without readings falls silent with time.
         ends = [self._taken[group] + self._lifetimes[group] for group in shown]
+        if self._cut_off:
+            ends.append(self._last_taken + groups.CUT_OFF_SECONDS)
         return min(ends) if shown & _VITAL else min([*ends, self.silent_since + groups.STALE_SECONDS])
 
     def gone(self) -> set[Block]:
@@ -191,15 +201,24 @@ class Card:
     def _old(self, group: Group, now: float) -> bool:
         return now - self._taken[group] > self._lifetimes[group]
 
+    @property
+    def _last_taken(self) -> float:
+        return max((self._taken[group] for group in self._newest), default=self.silent_since)
+
+    def _given_up(self, now: float) -> bool:
+        return self._cut_off and now - self._last_taken > groups.CUT_OFF_SECONDS
+
     def _state(self, now: float, *, released: bool) -> GpuState:
-        if self.lost:
-            return GpuState.LOST
-        if released:
-            return GpuState.RELEASED
-        if self.hung:
-            return GpuState.HUNG
-        if self._asleep:
-            return GpuState.ASLEEP
+        known = (
+            (self.lost, GpuState.LOST),
+            (released, GpuState.RELEASED),
+            (self.hung, GpuState.HUNG),
+            (self._given_up(now), GpuState.STALE),
+            (self._asleep, GpuState.ASLEEP),
+        )
+        for holds, state in known:
+            if holds:
+                return state
         if now <= self._same_until and self._published is not None and self._published.state is GpuState.OK:
             return GpuState.OK
         vital = self._newest.keys() & _VITAL

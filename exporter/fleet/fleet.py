@@ -9,12 +9,11 @@ from exporter.config import SamplingConfig
 from exporter.fleet.card import Card
 from exporter.fleet.counters import NameCounts
 from exporter.metrics import Block
-from exporter.model import Device, DeviceSnapshot, GpuState, Group, Sample, Snapshot, World
+from exporter.model import NOT_OPENED, Device, DeviceSnapshot, GpuState, Group, Sample, Snapshot, World
 
 MOST_DEVICES = 256
 REFRESH_SECONDS = 1.0
 """How often the figures about a provider that change with every read are taken over into its snapshot."""
-_STARTING = "not open yet"
 _SIMULATED = "simulated"
 _SIMULATED_PREFIX = "sim"
 
@@ -24,7 +23,7 @@ class _Provider:
         self.name = name
         self.wanted = wanted
         self.up = False
-        self.reason = _STARTING
+        self.reason = NOT_OPENED
         self.library_version: str | None = None
         self.listed: dict[str, Device] = {}
         self.expected: int | None = None
@@ -99,6 +98,9 @@ class Fleet:
         source = self._providers[provider]
         source.up, source.reason, source.library_version = up, reason, library_version
         source.changed = True
+        for card in self._cards.values():
+            if card.provider == provider:
+                card.cut_off(down=not up)
 
     def device_state(self, key: str, state: GpuState) -> None:
         """Put a device in question (HUNG) or clear it (OK)."""

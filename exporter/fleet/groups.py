@@ -13,6 +13,8 @@ from exporter.model import DeviceSnapshot, Group, Sample
 
 STALE_PERIODS = 3
 STALE_SECONDS = 15.0
+CUT_OFF_SECONDS = 5.0
+"""How old readings may become while their provider is down: long enough for a worker to be replaced."""
 AVERAGED_WINDOW_SECONDS = 0.5
 AVERAGED_PERIOD_SECONDS = 1.0
 INSTANT_PERIOD_SECONDS = 0.1

@@ -149,7 +149,8 @@ def test_a_driver_that_is_unloaded_and_loaded_again(host: Host) -> None:
     host.put(machine_fault="{kind: error, call: '*', status: 9}")
     page = host.watch(20, lambda page: page.value("gpu_exporter_provider_up", provider="nvidia") == 0)[-1]
     assert "not loaded" in page.labels("gpu_exporter_provider_info", provider="nvidia")["reason"]
-    assert host.up(page) == (0, 0)
+    page = host.watch(10, lambda page: host.up(page) == (0, 0))[-1]
+    assert page.all("gpu_power_watts") == []
     host.put()
     host.watch(90, both_up(host))
 

@@ -112,6 +112,40 @@ def test_a_device_that_was_never_read_is_not_stale_at_once() -> None:
     assert host.cards["nvidia0"].state is GpuState.STALE
 
 
+def down(host: Host, *, up: bool = False) -> None:
+    host.fleet.provider_status("nvidia", up=up, reason="" if up else "no driver", library_version=None)
+
+
+def test_devices_of_a_provider_that_is_down_are_stale_soon_and_keep_their_totals() -> None:
+    host = reading_host()
+    host.wait(1)
+    host.read(card(1), *ALL, **READINGS)
+    down(host)
+    assert host.cards["nvidia0"].state is GpuState.OK
+    before = host.versions
+    host.wait(5.1)
+    shown = host.cards["nvidia0"]
+    assert shown.state is GpuState.STALE
+    assert empty(shown.sample)
+    assert shown.sample.processes is None
+    assert shown.energy.total_joules == 300
+    assert host.bumped(before) == {"device", "energy", "load", "state", "processes", "exporter"}
+    down(host, up=True)
+    host.read(card(1), *ALL, **READINGS)
+    shown = host.cards["nvidia0"]
+    assert (shown.state, shown.sample.power_watts) == (GpuState.OK, 300.0)
+
+
+def test_a_worker_that_is_replaced_at_once_is_no_outage_of_its_devices() -> None:
+    host = reading_host()
+    down(host)
+    host.wait(3)
+    assert host.cards["nvidia0"].sample.power_watts == 300.0
+    down(host, up=True)
+    host.wait(3)
+    assert host.cards["nvidia0"].state is GpuState.OK
+
+
 def test_a_lost_device_keeps_identity_and_totals_and_comes_back() -> None:
     host = reading_host()
     host.wait(1)
