@@ -15,20 +15,11 @@ from exporter.config import SamplingConfig
 from exporter.fleet import Fleet
 from exporter.supervision.frames import WorkerRequest
 from exporter.supervision.supervisor import Supervisor
+from tests.benchmarks.figures import processor_seconds, pss_mebibytes
 
 SCENARIO = "devices: [{{model: {model}, count: {count}, load: {{pattern: constant, watts: 400}}}}]"
 MEASURED_SECONDS = 20
 REQUESTS = 150
-
-
-def pss_mebibytes(pid: int) -> float:
-    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    return int(text.partition("\nPss:")[2].split()[0]) / 1024
-
-
-def processor_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def measure(model: str, count: int, scenario: Path) -> None:
