@@ -24,6 +24,7 @@ RETRY_SECONDS = 1.0
 HEALTHY_SECONDS = 60.0
 RELEASED = "the devices are released on request"
 OPENING = "the library is being opened"
+NO_DEVICES = "no device was found"
 _CREDIT_SECONDS = 1.0
 """Between two ticks at most so much time counts against a child: the rest is a stall of the parent or the machine."""
 _CRASHES = 3
@@ -242,7 +243,8 @@ class Watch:
         if not child.up:
             child.up = True
             self._up_at = now
-        self._report(Status(True, "", child.library_version))
+        # A library without a device works, and delivers nothing.
+        self._report(Status(bool(keys), "" if keys else NO_DEVICES, child.library_version))
 
     def _answered(self, key: str, now: float) -> None:
         self._quarantine.answered(key, now)
@@ -333,7 +335,7 @@ class Watch:
         self._quarantine.recovered()
         self._falls = 0
         self._unusable = False
-        if self._told:
+        if self._told and self._status.up:
             self._told = ""
             self._actions.append(self._status)
 

@@ -110,10 +110,10 @@ def _missing(snapshot: Snapshot) -> str:
     """Say what keeps the provider from delivering; empty where there is nothing to deliver."""
     name = snapshot.provider
     if snapshot.up:
-        if snapshot.devices:
-            states = sorted({device.state.value for device in snapshot.devices})
-            return f"{name}: no device delivers readings ({', '.join(states)})"
-        return "" if snapshot.devices_expected == 0 and not snapshot.wanted else f"{name}: no device was found"
-    # Until the first attempt to open it is over, nobody knows whether the host has such a GPU.
+        states = sorted({device.state.value for device in snapshot.devices})
+        return f"{name}: no device delivers readings ({', '.join(states)})"
     reason = snapshot.reason or NOT_OPENED
-    return f"{name}: {reason}" if snapshot.wanted or reason == NOT_OPENED else ""
+    # Whether the host has such a GPU is not known until the first attempt to open it is over, nor where the library is
+    # there, finds none, and PCI cannot be asked.
+    unknown = reason == NOT_OPENED or (snapshot.library_version is not None and snapshot.devices_expected != 0)
+    return f"{name}: {reason}" if snapshot.wanted or unknown else ""

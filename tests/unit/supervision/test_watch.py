@@ -313,6 +313,17 @@ def test_a_missing_library_is_asked_for_less_and_less_often_and_told_once() -> N
     assert stage.status() == Status(True, "", "1.0")
 
 
+def test_a_library_that_finds_no_device_is_down_with_that_reason_and_told_once() -> None:
+    stage = Stage(devices=())
+    stage.run(200)
+    assert stage.spawns == [Spawn(child=1)]
+    assert stage.of(Status) == [Status(False, "no device was found", "1.0")]
+    stage.say(1, frames.Enumerated((Device(vendor="test", key="a"),)))
+    assert stage.status() == Status(True, "", "1.0")
+    stage.say(1, frames.Enumerated(()))
+    assert stage.status() == Status(False, "no device was found", "1.0")
+
+
 def test_a_lost_library_is_reopened() -> None:
     stage = Stage()
     stage.run(5)

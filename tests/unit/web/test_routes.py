@@ -12,6 +12,7 @@ from exporter.exposition import Format
 from exporter.fleet import Fleet
 from exporter.metrics import Block
 from exporter.model import Device, DeviceSnapshot, GpuState, Sample, Snapshot, World
+from exporter.supervision.watch import NO_DEVICES
 from exporter.web import routes
 from exporter.web.messages import Request, Response
 
@@ -39,6 +40,18 @@ def snapshot(
     expected: int | None = None,
 ) -> Snapshot:
     return Snapshot(provider=name, up=up, wanted=wanted, reason=reason, devices=devices, devices_expected=expected)
+
+
+def empty(*, expected: int | None, wanted: bool = False) -> Snapshot:
+    """A provider whose library works and finds no device."""
+    return Snapshot(
+        provider="nvidia",
+        up=False,
+        wanted=wanted,
+        reason=NO_DEVICES,
+        library_version="13.0",
+        devices_expected=expected,
+    )
 
 
 def world(*snapshots: Snapshot, released: bool = False) -> World:
@@ -184,7 +197,7 @@ def test_it_is_ready_when_one_device_delivers(seen: World) -> None:
     assert ask("/-/ready", seen=seen).status == 200
 
 
-@pytest.mark.parametrize("seen", [NO_GPU, world(snapshot("nvidia", up=True, expected=0))])
+@pytest.mark.parametrize("seen", [NO_GPU, world(empty(expected=0))])
 def test_it_is_ready_when_the_host_is_known_to_have_no_gpu(seen: World) -> None:
     assert ask("/-/ready", seen=seen).status == 200
 
@@ -196,9 +209,9 @@ def test_it_is_ready_when_the_host_is_known_to_have_no_gpu(seen: World) -> None:
         (world(snapshot("nvidia", reason="no library"), snapshot("amd")), "amd: not open yet"),
         (world(snapshot("nvidia", wanted=True, reason="driver lost")), "nvidia: driver lost"),
         (world(snapshot("nvidia", device(), up=False, wanted=True, reason="hung")), "nvidia: hung"),
-        (world(snapshot("nvidia", up=True, expected=8)), "nvidia: no device was found"),
-        (world(snapshot("nvidia", up=True)), "nvidia: no device was found"),
-        (world(snapshot("nvidia", up=True, wanted=True, expected=0)), "nvidia: no device was found"),
+        (world(empty(expected=8)), "nvidia: no device was found"),
+        (world(empty(expected=None)), "nvidia: no device was found"),
+        (world(empty(expected=0, wanted=True)), "nvidia: no device was found"),
         (
             world(snapshot("nvidia", device(GpuState.STALE), device(GpuState.LOST), up=True)),
             "nvidia: no device delivers readings (lost, stale)",
