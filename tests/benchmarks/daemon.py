@@ -46,9 +46,7 @@ def measure(model: str, count: int, seconds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         plan = Path(folder) / "plan"
         write_plan(plan, Machine(load_scenario(SCENARIO.format(model=model, count=count)), time.monotonic() - 1000))
-        with running(
-            "--provider", "nvidia", log=Path(folder) / "log", env=standin_environment(plan, "nvidia")
-        ) as daemon:
+        with running("--provider", "nvidia", log=Path(folder) / "log", env=standin_environment(plan)) as daemon:
             report(daemon, model, count, seconds)
 
 

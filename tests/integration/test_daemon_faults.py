@@ -39,7 +39,7 @@ class Host:
         self.healthy = self.put()
         self.first, self.second = (device.key for device in self.healthy.devices)
         (folder / "config.yaml").write_text(CONFIG)
-        environment = standin_environment(self.plan, "nvidia")
+        environment = standin_environment(self.plan)
         self.daemon = start("--provider", "nvidia", "--config.file", str(folder / "config.yaml"), env=environment)
         self.daemon.scrape_until(lambda page: len(page.all("gpu_power_watts")) == 2)
 

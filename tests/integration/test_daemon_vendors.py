@@ -108,7 +108,7 @@ def test_every_reading_of_nvidia_gpus_reaches_the_page(start_daemon: Start, tmp_
     fleet = machine(NVIDIA_FLEET)
     h100, t4, a100, gh200 = fleet.devices
     write_plan(tmp_path / "plan", fleet)
-    daemon = start_daemon("--provider", "nvidia", env=standin_environment(tmp_path / "plan", "nvidia"))
+    daemon = start_daemon("--provider", "nvidia", env=standin_environment(tmp_path / "plan"))
     page = settled(daemon, 4)
 
     uuid = h100.key

@@ -148,7 +148,7 @@ def start(plan: Path) -> Start:
     def started(machine: Machine | None = None) -> AbstractContextManager[Session]:
         if machine is not None:
             write_plan(plan, machine)
-        return session(standin_environment(plan, "nvidia"))
+        return session(standin_environment(plan))
 
     return started
 
@@ -659,7 +659,7 @@ def test_stand_in_counts_initialisations_and_lets_handles_die(plan: Path) -> Non
     write_plan(plan, machine(DeviceSpec(model="H100-SXM")))
     done = subprocess.run(
         [sys.executable, "-c", LIFE_CYCLE],
-        env={"PATH": os.environ["PATH"], **standin_environment(plan, "nvidia")},
+        env={"PATH": os.environ["PATH"], **standin_environment(plan)},
         capture_output=True,
         text=True,
         timeout=SECONDS,

@@ -3,7 +3,6 @@
 A plan is the text that tests/native/plan_text.c reads; tests/native/PLAN.md lists what is in it.
 """
 
-import contextlib
 import hashlib
 import math
 import os
@@ -22,8 +21,8 @@ from exporter.providers.simulated.physics import Segment, Track, Window
 NATIVE = Path(__file__).parent
 PLAN_SOURCES = (NATIVE / "plan.c", NATIVE / "plan_text.c")
 PLAN_HEADERS = (NATIVE / "plan.h", NATIVE / "plan_model.h")
-LIBRARIES = {"nvidia": "libnvidia-ml.so.1", "amd": "libamd_smi.so", "plan": "libplan.so"}
-"""File name by stand-in; `plan` is the evaluator alone."""
+LIBRARIES = {"nvidia": "libnvidia-ml.so.1", "plan": "libplan.so"}
+"""File name by stand-in; `plan` is the evaluator alone. The library of AMD SMI is made by amdsmi_layout.py."""
 
 _FLAGS = ("-std=c11", "-O2", "-g", "-fPIC", "-shared", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror")
 
@@ -39,27 +38,23 @@ def write_plan(path: Path, machine: Machine) -> None:
 
 
 def build(name: str) -> Path:
-    """Compile the stand-in `nvidia` or `amd` (or `plan`), unless its sources are already built, and return the library.
+    """Compile the stand-in `nvidia`, or `plan`, unless its sources are already built, and return the library.
 
-    Sources are those of plans and tests/native/NAME*.c or tests/native/NAME/*.c. The library has the name that the
-    loader looks for and lies in a directory of its own.
+    Sources are those of plans and tests/native/NAME*.c. The library has the name that the loader looks for and lies in
+    a directory of its own.
     """
-    sources = [*PLAN_SOURCES, *sorted(NATIVE.glob(f"{name}*.c")), *sorted((NATIVE / name).glob("*.c"))]
-    sources = list(dict.fromkeys(sources))
-    headers = [*sorted(NATIVE.glob("*.h")), *sorted((NATIVE / name).glob("*.h"))]
-    compiler = _compiler()
-    return compile_library(LIBRARIES[name], sources, headers, compiler)
+    sources = list(dict.fromkeys([*PLAN_SOURCES, *sorted(NATIVE.glob(f"{name}*.c"))]))
+    return compile_library(LIBRARIES[name], sources, sorted(NATIVE.glob("*.h")))
 
 
 def compile_library(
     file_name: str,
     sources: list[Path],
     headers: list[Path],
-    compiler: list[str] | None = None,
     flags: tuple[str, ...] = (),
 ) -> Path:
     """Compile C sources to a shared library in a directory keyed by a hash of all that goes into it."""
-    compiler = compiler or _compiler()
+    compiler = _compiler()
     digest = hashlib.sha256(repr((compiler, _FLAGS, flags, file_name)).encode())
     for source in (*sources, *headers):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
@@ -87,22 +82,12 @@ def compile_library(
     return library
 
 
-def standin_environment(plan: Path, *names: str) -> dict[str, str]:
-    """Return the variables with which a process loads the stand-ins and reads `plan`.
+def standin_environment(plan: Path) -> dict[str, str]:
+    """Return the variables with which a process loads the stand-in for NVML, and with which that reads `plan`.
 
-    `amd` is found through ROCM_PATH and ROCM_HOME as well: wrappers up to 6.3 ask no dynamic linker.
+    The one for AMD SMI is laid out by `tests.native.amdsmi_layout.amdsmi_tree`.
     """
-    directories = [build(name).parent for name in names]
-    variables = {"GPU_EXPORTER_PLAN": str(plan), "LD_LIBRARY_PATH": ":".join(map(str, directories))}
-    for name, directory in zip(names, directories, strict=True):
-        if name == "amd":
-            root = directory / "rocm"
-            (root / "lib").mkdir(parents=True, exist_ok=True)
-            link = root / "lib" / LIBRARIES["amd"]
-            with contextlib.suppress(FileExistsError):
-                link.symlink_to(directory / LIBRARIES["amd"])
-            variables |= {"ROCM_PATH": str(root), "ROCM_HOME": str(root)}
-    return variables
+    return {"GPU_EXPORTER_PLAN": str(plan), "LD_LIBRARY_PATH": str(build("nvidia").parent)}
 
 
 def _compiler() -> list[str]:
