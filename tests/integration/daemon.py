@@ -43,21 +43,21 @@ class Samples:
     def __contains__(self, name: str) -> bool:
         return name in self.series
 
-    def all(self, name: str, **labels: str) -> list[tuple[dict[str, str], float]]:
+    def all(self, name: str, /, **labels: str) -> list[tuple[dict[str, str], float]]:
         """Series of the name that have these labels."""
         return [(found, v) for found, v in self.series.get(name, []) if labels.items() <= found.items()]
 
-    def value(self, name: str, **labels: str) -> float:
+    def value(self, name: str, /, **labels: str) -> float:
         """The value of the one series with these labels."""
         found = self.all(name, **labels)
         assert len(found) == 1, f"{len(found)} series of {name} {labels}: {found}"
         return found[0][1]
 
-    def get(self, name: str, **labels: str) -> float | None:
+    def get(self, name: str, /, **labels: str) -> float | None:
         """The value of the one series with these labels, or None."""
         return self.value(name, **labels) if self.all(name, **labels) else None
 
-    def labels(self, name: str, **labels: str) -> dict[str, str]:
+    def labels(self, name: str, /, **labels: str) -> dict[str, str]:
         """All labels of the one series with these labels."""
         found = self.all(name, **labels)
         assert len(found) == 1, f"{len(found)} series of {name} {labels}: {found}"

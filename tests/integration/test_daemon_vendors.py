@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from exporter.metrics import METRIC_NAMES
 from exporter.providers.simulated.device import SimulatedDevice
 from exporter.providers.simulated.machine import Machine
 from exporter.providers.simulated.scenario import load_scenario
@@ -64,10 +65,19 @@ devices:
 """
 
 AMD_FLEET = """
+driver_version: 6.12.12
 devices:
-  - {model: MI300X, load: {pattern: constant, watts: 717}, values: {ecc_corrected: 7, pcie_replays: 3}}
+  - model: MI300X
+    load: {pattern: constant, watts: 717}
+    values: {ecc_corrected: 7, ecc_uncorrected: 2, ecc_deferred: 1, pcie_replays: 3, pcie_width: 8}
+    processes:
+      - {pid: 4000001, name: train, memory_used_bytes: 8589934592, queues: 2}
+      - {pid: 4000002, name: launcher, memory_used_bytes: 0, queues: 0}
   - {model: MI210, load: {pattern: constant, watts: 211}}
   - {model: RX-9070, load: {pattern: constant, watts: 174}}
+"""
+PARTITIONED = """
+  - {model: MI300X, load: {pattern: constant, watts: 600}, texts: {compute_partition: CPX}}
 """
 
 Start = Callable[..., Daemon]
@@ -117,9 +127,13 @@ def test_every_reading_of_nvidia_gpus_reaches_the_page(start_daemon: Start, tmp_
     assert info["model"] == "NVIDIA H100 80GB HBM3"
     assert info["serial"] == "1652922001234"
     assert info["pci_address"] == "0000:db:00.0"
+    assert info["vendor_uuid"] == uuid
+    assert info["index"] == info["minor"] == "0"
+    assert info["driver_version"] == h100.texts["driver_version"]
     assert info["architecture"] == "Hopper"
     assert info["memory_kind"] == "dedicated"
     assert info["provider"] == "nvidia"
+    assert page.labels("gpu_firmware_info", uuid=uuid, component="vbios")["version"] == h100.texts["vbios_version"]
     assert page.value("gpu_up", uuid=uuid) == 1
     assert page.value("gpu_state", uuid=uuid, state="ok") == 1
     expected = {
@@ -172,6 +186,10 @@ def test_every_reading_of_nvidia_gpus_reaches_the_page(start_daemon: Start, tmp_
     assert page.value("gpu_power_watts", uuid=t4.key) == 70
     assert page.labels("gpu_power_reading_info", uuid=t4.key)["kind"] == "instant"
     assert page.value("gpu_retired_pages", uuid=t4.key, cause="single_bit") == 2
+    assert (
+        page.value("gpu_temperature_limit_celsius", uuid=t4.key, sensor="shutdown")
+        == t4.numbers["temperature_limit_shutdown_celsius"]
+    )
     assert page.value("gpu_memory_used_bytes", uuid=t4.key) == 0
     assert page.value("gpu_utilization_ratio", uuid=t4.key) == 0
     assert page.all("gpu_memory_power_watts", uuid=t4.key) == []
@@ -210,16 +228,27 @@ def test_every_reading_of_amd_gpus_reaches_the_page(start_daemon: Start, tmp_pat
         assert info["vendor"] == "amd"
         assert info["model"] == device.texts["name"]
         assert info["pci_address"] == device.texts["pci_address"]
+        assert info["serial"] == device.texts["serial"]
+        assert info["vendor_uuid"] == device.texts["uuid"]
+        assert info["driver_version"] == "6.12.12"
+        assert info["memory_kind"] == "dedicated"
+        assert info["provider"] == "amd"
+        assert page.labels("gpu_firmware_info", uuid=device.key)["version"] == device.texts["vbios_version"]
+        assert page.value("gpu_up", uuid=device.key) == 1
+        assert page.value("gpu_state", uuid=device.key, state="ok") == 1
         assert page.value("gpu_power_watts", uuid=device.key) == watts
-        assert page.labels("gpu_power_reading_info", uuid=device.key)["kind"] == kind
-        assert page.value("gpu_memory_size_bytes", uuid=device.key) == device.numbers["memory_size_bytes"]
-        assert page.value("gpu_power_limit_watts", uuid=device.key) == device.numbers["power_limit_watts"]
-        assert page.value("gpu_utilization_ratio", uuid=device.key) >= 0
-        assert page.all("gpu_temperature_celsius", uuid=device.key)
-        assert page.all("gpu_clock_hertz", uuid=device.key)
-        assert page.value("gpu_pcie_link_width", uuid=device.key) == device.numbers["pcie_width"]
+        assert page.labels("gpu_power_reading_info", uuid=device.key) == {
+            **{name: info[name] for name in ("gpu", "uuid")},
+            "kind": kind,
+            "window": "unknown",
+            "scope": "gpu",
+        }
+        assert_amd_readings(page, fleet, device, version)
     assert page.labels("gpu_info", uuid=mi300x.key)["partition_mode"] == "SPX/NPS1"
-    assert page.value("gpu_ecc_errors_total", uuid=mi300x.key, **{"class": "corrected"}) == 7
+    assert page.value("gpu_process_memory_used_bytes", uuid=mi300x.key, pid="4000001", name="train") == 8589934592
+    assert page.all("gpu_process_memory_used_bytes", pid="4000002") == []
+    assert page.value("gpu_processes", uuid=mi300x.key, state="holding") == 1
+    assert page.value("gpu_processes", uuid=mi300x.key, state="bystander") == 1
     assert page.value("gpu_energy_hardware_joules_total", uuid=radeon.key) == 0
     assert page.all("gpu_exporter_read_failures_total") == []
     assert page.all("gpu_exporter_rejected_readings_total") == []
@@ -230,3 +259,92 @@ def test_every_reading_of_amd_gpus_reaches_the_page(start_daemon: Start, tmp_pat
     assert_joules(daemon, fleet, mi300x, 717)
     frozen_for_ever = daemon.scrape().value("gpu_energy_qualified", uuid=radeon.key)
     assert frozen_for_ever == 0
+
+
+def assert_amd_readings(page: Samples, fleet: Machine, device: SimulatedDevice, version: str) -> None:
+    """Compare with the machine, whose load is constant; AMD counts in whole percent, degrees, MHz and 1/255."""
+    now = time.monotonic() - fleet.epoch
+
+    def family(name: str, label: str) -> dict[str, float]:
+        return {labels[label]: value for labels, value in page.all(name, uuid=device.key)}
+
+    def truth(form: str, names: str) -> dict[str, float]:
+        found = {name: device.signal(form.format(name), now) for name in names.split()}
+        return {name: value for name, value in found.items() if value is not None}
+
+    plain = {
+        "gpu_power_limit_watts": "power_limit_watts",
+        "gpu_power_limit_default_watts": "power_limit_default_watts",
+        "gpu_memory_used_bytes": "memory_used_bytes",
+        "gpu_memory_size_bytes": "memory_size_bytes",
+        "gpu_system_memory_used_bytes": "gtt_used_bytes",
+        "gpu_system_memory_size_bytes": "gtt_size_bytes",
+        "gpu_pcie_link_generation": "pcie_generation",
+        "gpu_pcie_link_width": "pcie_width",
+        "gpu_pcie_link_width_max": "pcie_width_max",
+        "gpu_pcie_replays_total": "pcie_replays",
+    }
+    if version == "6.0.2":  # does not count replays
+        del plain["gpu_pcie_replays_total"]
+    shown = {name: page.get(name, uuid=device.key) for name in plain}
+    assert shown == {name: device.signal(signal, now) for name, signal in plain.items()}
+    for name in ("utilization_ratio", "memory_controller_utilization_ratio"):
+        assert page.value(f"gpu_{name}", uuid=device.key) == pytest.approx(device.signal(name, now), abs=0.0051)
+    assert family("gpu_engine_utilization_ratio", "engine") == truth("{}_utilization_ratio", "media")
+    assert page.get("gpu_fan_speed_ratio", uuid=device.key) == pytest.approx(
+        device.signal("fan_ratio", now), abs=0.5 / 255
+    )
+    sensors = "edge hotspot memory hbm0 hbm1 hbm2 hbm3"
+    temperatures = truth("temperature_{}_celsius", sensors)
+    assert temperatures
+    assert family("gpu_temperature_celsius", "sensor") == pytest.approx(temperatures, abs=1)
+    limits = truth("temperature_limit_{}_celsius", "shutdown slowdown memory")
+    assert family("gpu_temperature_limit_celsius", "sensor") == limits
+    clocks = truth("clock_{}_hertz", "graphics memory soc fabric video")
+    assert clocks
+    assert family("gpu_clock_hertz", "domain") == pytest.approx(clocks, abs=0.5e6)
+    classes = "corrected uncorrected" + (" deferred" if version not in {"6.0.2", "6.1.0"} else "")
+    assert family("gpu_ecc_errors_total", "class") == truth("ecc_{}", classes)
+
+
+AMD_ALONE = {
+    "gpu_fan_speed_ratio",  # no model of NVIDIA's here has a fan
+    "gpu_partition_utilization_ratio",  # NVML does not tell it of MIG instances
+    "gpu_system_memory_size_bytes",
+    "gpu_system_memory_used_bytes",
+}
+NVIDIA_ALONE = {
+    "gpu_ecc_lifetime_errors_total",
+    "gpu_memory_power_watts",
+    "gpu_memory_remap_failed",
+    "gpu_memory_remap_pending",
+    "gpu_memory_reserved_bytes",
+    "gpu_module_energy_joules_total",
+    "gpu_module_power_watts",
+    "gpu_performance_state",
+    "gpu_retired_pages",
+    "gpu_temperature_margin_celsius",
+}
+WHERE_SOMETHING_IS_WRONG = {
+    "gpu_exporter_read_failures_total",
+    "gpu_exporter_rejected_readings_total",
+    "gpu_exporter_series_dropped",
+}
+AFTER_MINUTES = {"gpu_energy_divergence_ratio"}
+
+
+@pytest.mark.parametrize("vendor", ["nvidia", "amd"])
+def test_every_metric_of_the_table_is_filled_by_each_vendor_that_can(
+    start_daemon: Start, tmp_path: Path, vendor: str
+) -> None:
+    fleet = machine(NVIDIA_FLEET if vendor == "nvidia" else AMD_FLEET + PARTITIONED)
+    write_plan(tmp_path / "plan", fleet)
+    environment = standin_environment(tmp_path / "plan")
+    if vendor == "amd":
+        environment |= amdsmi_tree("7.0.2", tmp_path)
+    daemon = start_daemon("--provider", vendor, env=environment)
+    settled(daemon, len(fleet.devices))
+    # AMD's throttling is told from two reads, which are 5 s apart.
+    page = daemon.scrape_until(lambda page: "gpu_throttle_seconds_total" in page)
+    absent = (NVIDIA_ALONE if vendor == "amd" else AMD_ALONE) | WHERE_SOMETHING_IS_WRONG | AFTER_MINUTES
+    assert set(page.series) == METRIC_NAMES - absent
