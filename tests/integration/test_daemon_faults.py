@@ -3,7 +3,6 @@ all comes back by itself."""
 
 import os
 import signal
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -76,8 +75,8 @@ class Host:
                 totals[labels["uuid"]] = value
             pages.append(page)
             time.sleep(0.02)
-        # The bound is on the product: what this shared machine adds to single scrapes is not its doing.
-        assert statistics.quantiles([*took, *took], n=10)[-1] < SCRAPE_SECONDS + 0.02, took
+        # One in fifty may be held up by what else runs on the machine, and one of a few.
+        assert sum(seconds >= SCRAPE_SECONDS for seconds in took) <= 1 + len(took) // 50, took
         return pages
 
 
