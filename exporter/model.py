@@ -208,7 +208,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     provider: str
     up: bool
     wanted: bool
-    """Asked for by name, or the host has hardware for it: its `up` is published even when it is 0."""
+    """Asked for by name, was up before, or the host has hardware for it: its `up` is published even when it is 0."""
     reason: str
     """Why it is not up, in words; empty when all is well."""
     library_version: str | None = None

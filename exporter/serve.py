@@ -54,12 +54,8 @@ def serve(config: Config) -> int:
 async def _serve(config: Config) -> int:
     names = providers(config)
     _say_what_starts(config, names)
-    expected = _expected(names)
-    fleet = Fleet(
-        [(name, name in config.providers or name == "simulated" or bool(expected[name])) for name in names],
-        config.sampling,
-    )
-    for name, count in expected.items():
+    fleet = Fleet([(name, name in config.providers or name == "simulated") for name in names], config.sampling)
+    for name, count in _expected(names).items():
         fleet.expected(name, count)
     requests = [WorkerRequest(provider=name, scenario=_scenario(config, name)) for name in names]
     supervisor = Supervisor(fleet, requests, config.sampling)

@@ -41,7 +41,7 @@ class Fleet:
     """Takes what providers report and gives the world that a page shows. Owned by one event loop; nothing waits."""
 
     def __init__(self, providers: Sequence[tuple[str, bool]], sampling: SamplingConfig) -> None:
-        """Take the providers' names in order of preference, each with whether its state is of interest when down."""
+        """Take the providers' names in order of preference, each with whether somebody asked for it."""
         self._sampling = sampling
         self._providers = {name: _Provider(name, wanted=wanted) for name, wanted in providers}
         self._cards: dict[str, Card] = {}
@@ -97,6 +97,7 @@ class Fleet:
         """Take a provider's health; `reason` says in words why it is not up, and is empty when all is well."""
         source = self._providers[provider]
         source.up, source.reason, source.library_version = up, reason, library_version
+        source.wanted = source.wanted or up
         source.changed = True
         for card in self._cards.values():
             if card.provider == provider:
@@ -119,6 +120,11 @@ class Fleet:
         source = self._providers[provider]
         source.changed = source.changed or source.expected != count
         source.expected = count
+        source.wanted = source.wanted or bool(count)
+
+    def is_wanted(self, provider: str) -> bool:
+        """Tell whether something is wrong when it is down: it was asked for, PCI shows devices of it, or it was up."""
+        return self._providers[provider].wanted
 
     def pass_took(self, provider: str, group: Group, seconds: float) -> None:
         """Take how long the last pass over all devices took."""

@@ -147,7 +147,8 @@ class Keeper:
                 if news and up:
                     logger.info("provider is up", extra={"provider": provider, "library_version": library_version})
                 elif news:
-                    logger.warning("provider is down", extra={"provider": provider, "reason": reason})
+                    level = logging.WARNING if self._fleet.is_wanted(provider) else logging.INFO
+                    logger.log(level, "provider is down", extra={"provider": provider, "reason": reason})
             case State(key, state, reason, news):
                 self._fleet.device_state(key, state)
                 self._energy_at.pop(key, None)

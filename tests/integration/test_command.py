@@ -153,6 +153,8 @@ def test_without_gpus_and_libraries_it_serves_and_says_why(start_daemon: Callabl
     assert {labels["provider"] for labels, _ in page.all("gpu_exporter_provider_info")} == {"nvidia", "amd"}
     assert "gpu_info" not in page
     assert "simulated" not in page.page
+    daemon.until(lambda: daemon.log.count("provider is down") == 2)
+    assert re.findall(r'level=(\w+) logger=\S+ msg="provider is down"', daemon.log) == ["info", "info"]
 
 
 @without_gpus
@@ -161,6 +163,7 @@ def test_a_provider_that_was_asked_for_and_cannot_be_opened_is_down(start_daemon
     page = daemon.scrape_until(lambda page: bool(page.labels("gpu_exporter_provider_info")["reason"]))
     assert page.value("gpu_exporter_provider_up", provider="nvidia") == 0
     assert {labels["provider"] for labels, _ in page.all("gpu_exporter_provider_info")} == {"nvidia"}
+    daemon.until(lambda: re.search(r'level=warn logger=\S+ msg="provider is down"', daemon.log))
 
 
 def test_an_address_that_is_taken_is_named_in_one_line() -> None:

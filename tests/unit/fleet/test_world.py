@@ -118,6 +118,19 @@ def test_health_of_a_provider_changes_the_exporter_block_alone_and_at_once() -> 
     assert host.world.series_dropped == {"gpu_info": 1}
 
 
+def test_a_provider_that_nobody_asked_for_is_wanted_once_it_was_up_or_pci_shows_devices_of_it() -> None:
+    host = Host()
+    host.fleet.provider_status("amd", up=False, reason="no library", library_version=None)
+    host.fleet.expected("amd", 0)
+    assert not host.fleet.is_wanted("amd")
+    host.fleet.provider_status("amd", up=True, reason="", library_version="26.0")
+    host.fleet.provider_status("amd", up=False, reason="the driver is gone", library_version="26.0")
+    host.fleet.expected("simulated", 1)
+    for name in ("nvidia", "amd", "simulated"):
+        assert host.fleet.is_wanted(name)
+    assert all(snapshot.wanted for snapshot in host.world.snapshots)
+
+
 def test_durations_and_time_stamps_are_taken_over_once_a_second() -> None:
     host = Host(card(1))
     first = host.world
