@@ -126,12 +126,13 @@ def _check_scenario(config: Config) -> None:
 
     try:
         text = Path(config.simulate).read_text(encoding="utf-8", errors="replace")
-        load_scenario(text, name=config.simulate)
-    except ScenarioError as e:
-        raise ConfigError(e.messages) from None
     except (OSError, ValueError) as e:  # ValueError: the path holds what no path can
         reason = e.strerror if isinstance(e, OSError) else "no file can have this name"
         raise ConfigError([f"{config.simulate}: {reason}"]) from None
+    try:
+        load_scenario(text, name=config.simulate)
+    except ScenarioError as e:
+        raise ConfigError(e.messages) from None
 
 
 def _config(file: str | None, options: Mapping[str, Any]) -> Config:

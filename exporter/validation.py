@@ -103,7 +103,7 @@ def _scalar(value: object, info: inspect.Type, extra: Mapping[str, Any]) -> str 
 
 def _struct(value: object, info: inspect.StructType, path: str) -> Iterator[str]:
     if value is None:  # a section whose every line is commented out
-        return
+        value = {}
     if not isinstance(value, dict):
         yield f"{path or 'the file'}: expected options by name, got {shown(value)}"
         return
@@ -113,6 +113,9 @@ def _struct(value: object, info: inspect.StructType, path: str) -> Iterator[str]
             yield from _mismatches(item, fields[key].type, join(path, key))
         else:
             yield f"{join(path, key)}: unknown option{suggestion(key, fields)}"
+    for name, field in fields.items():
+        if field.required and name not in value:
+            yield f"{join(path, name)}: needed"
 
 
 def _list(value: object, info: inspect.VarTupleType, path: str) -> Iterator[str]:

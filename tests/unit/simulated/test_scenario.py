@@ -57,6 +57,11 @@ def test_all_mistakes_are_reported_at_once() -> None:
     [
         ({}, "devices[0].model: expected one of H100-SXM, "),
         ({"model": "H100-SX"}, "devices[0].model: expected one of"),
+        ({"model": "T4", "faults": [None]}, "devices[0].faults[0].kind: needed"),
+        (
+            {"model": "T4", "accumulator": {"events": [{"from_seconds": 1}]}},
+            "devices[0].accumulator.events[0].kind: needed",
+        ),
         ({"model": "T4", "load": {"pattern": "trace"}}, "devices[0].load.points: needed by the pattern trace"),
         ({"model": "T4", "load": {"pattern": "phases"}}, "devices[0].load.phases: needed by the pattern phases"),
         ({"model": "T4", "load": {"low_watts": 3}}, "devices[0].load.low_watts: needs watts"),
