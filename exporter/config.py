@@ -9,15 +9,20 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
+from exporter.addresses import MAX_PORT, parse_address
 from exporter.metrics import METRIC_NAMES
 from exporter.providers import PROVIDERS
 from exporter.validation import ValidationError, convert, shown, suggestion
 
 _S = TypeVar("_S", bound=msgspec.Struct)
 
-MAX_PORT = 65535
-_ADDRESS = re.compile(r"(?:\[[^\[\]]+\]|[^:\[\]/\s]*):(?P<port>[0-9]{1,5})", re.ASCII)
-RESERVED_PATHS = ("/", "/-/healthy", "/-/ready")
+HEALTHY = "/-/healthy"
+READY = "/-/ready"
+RESERVED_PATHS = ("/", HEALTHY, READY)
+
+_AVERAGED_WINDOW_SECONDS = 0.5
+_AVERAGED_PERIOD_SECONDS = 1.0
+_INSTANT_PERIOD_SECONDS = 0.1
 
 
 class ConfigError(Exception):
@@ -42,8 +47,7 @@ def _pattern(pattern: str) -> str | None:
 
 
 def _address(address: str) -> str | None:
-    match = _ADDRESS.fullmatch(address)
-    if match is not None and int(match["port"]) <= MAX_PORT:
+    if parse_address(address) is not None:
         return None
     if address.count(":") > 1 and "[" not in address:
         return f"an IPv6 address needs brackets, such as [::1]:10042, got {shown(address)}"
@@ -88,6 +92,12 @@ class SamplingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     open_deadline_seconds: Annotated[float, _seconds(0.1, 600)] = 20.0
     """How long the vendor's library may take to start and enumerate."""
 
+    def energy_period(self, *, averaged: bool) -> float:
+        """Return the nominal seconds between reads of the energy group; `averaged`: as of `is_averaged`."""
+        if self.energy_seconds is not None:
+            return self.energy_seconds
+        return _AVERAGED_PERIOD_SECONDS if averaged else _INSTANT_PERIOD_SECONDS
+
 
 class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     disable: tuple[Annotated[str, Meta(extra={"check": _pattern})], ...] = ()
@@ -108,6 +118,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sampling: SamplingConfig = SamplingConfig()
     metrics: MetricsConfig = MetricsConfig()
     log: LogConfig = LogConfig()
+
+
+def is_averaged(kind: str | None, window: float | None) -> bool:
+    """Tell whether a power reading of this kind and window is an average over about a second, which 1 Hz tiles."""
+    return kind == "average" and window is not None and window >= _AVERAGED_WINDOW_SECONDS
 
 
 def load_config(path: str | Path) -> Config:

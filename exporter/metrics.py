@@ -163,7 +163,7 @@ DEVICE_METRICS: tuple[MetricSpec[DeviceSnapshot], ...] = (
     MetricSpec(
         "gpu_up",
         "Whether the GPU answers, or sleeps and would answer.",
-        lambda d: float(d.state in (GpuState.OK, GpuState.ASLEEP)),
+        lambda d: float(d.state.answers),
         D,
     ),
     MetricSpec("gpu_state", "1 for the state that the GPU is in, 0 for the others.", _states, D, "", ("state",)),
@@ -295,7 +295,7 @@ DEVICE_METRICS: tuple[MetricSpec[DeviceSnapshot], ...] = (
     ),
     MetricSpec(
         "gpu_last_sample_timestamp_seconds",
-        "When the GPU last gave a reading.",
+        "When the GPU last gave a reading: they are taken on a timer, and a scrape waits for power and energy alone.",
         lambda d: d.last_sample_timestamp,
         E,
         "seconds",
@@ -537,7 +537,7 @@ PROVIDER_METRICS: tuple[MetricSpec[Snapshot], ...] = (
     MetricSpec(
         "gpu_exporter_devices",
         "Devices that the provider has seen and that answer.",
-        lambda s: float(sum(d.state is GpuState.OK or d.state is GpuState.ASLEEP for d in s.devices)),
+        lambda s: float(sum(d.state.answers for d in s.devices)),
         X,
     ),
     MetricSpec(
@@ -553,7 +553,7 @@ PROVIDER_METRICS: tuple[MetricSpec[Snapshot], ...] = (
     ),
     MetricSpec(
         "gpu_exporter_last_sample_timestamp_seconds",
-        "When the provider last gave a reading.",
+        "When the provider last gave a reading: they are taken on a timer, and not by the scrape.",
         lambda s: s.last_sample_timestamp,
         X,
         "seconds",
@@ -606,7 +606,7 @@ EXPORTER_METRICS: tuple[MetricSpec[World], ...] = (
     MetricSpec("gpu_exporter_released", "Whether the devices are released on request.", lambda w: float(w.released), X),
     MetricSpec(
         "gpu_exporter_series_dropped",
-        "Series left off the page as duplicates, over a bound or without a number, by family.",
+        "Series left off the page as duplicates or without a number, by family.",
         lambda w: {family: float(n) for family, n in w.series_dropped.items()},
         X,
         "",

@@ -163,6 +163,11 @@ class GpuState(enum.StrEnum):
     RELEASED = "released"
     ASLEEP = "asleep"
 
+    @property
+    def answers(self) -> bool:
+        """Whether the device gives readings, or sleeps and would."""
+        return self in (GpuState.OK, GpuState.ASLEEP)
+
 
 class EnergyAccount(msgspec.Struct, frozen=True, kw_only=True):
     """The published side of an energy ledger; see energy.Ledger for the rules."""

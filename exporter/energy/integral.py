@@ -10,6 +10,11 @@ GAP_PERIODS = 5
 GAP_SECONDS = 2.0
 
 
+def longest_bridge(period: float) -> float:
+    """Return the longest time in seconds between two readings, taken each `period`, over which they are joined."""
+    return max(GAP_SECONDS, GAP_PERIODS * period)
+
+
 class Segment(NamedTuple):
     """A span of time about which the power readings have spoken."""
 
@@ -47,8 +52,7 @@ def follow(track: PowerTrack, reading: EnergyReading) -> tuple[PowerTrack, Segme
     if track.resolved_at is None:
         return PowerTrack(at, watts, seen), None
     elapsed = at - track.resolved_at
-    bridged = elapsed <= GAP_SECONDS or elapsed <= GAP_PERIODS * reading.period_seconds
-    if track.watts is None or not bridged:
+    if track.watts is None or elapsed > longest_bridge(reading.period_seconds):
         return PowerTrack(at, watts, seen), Segment(track.resolved_at, at, None)
     if watts is None:
         return track, None

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 
+from exporter.energy.integral import longest_bridge
 from exporter.energy.sums import Sum
 
-GAP_PERIODS = 5
-GAP_SECONDS = 2.0
 LARGEST_RATE = 1.2
 """A counter of seconds that runs faster than the clock, beyond the jitter of reading it, is not believed."""
 READ_JITTER_SECONDS = 1.0
@@ -15,7 +14,7 @@ class Integral:
     """Time integral of a ratio between 0 and 1, by trapezoid, without bridging gaps."""
 
     def __init__(self, period: float) -> None:
-        self._longest = max(GAP_PERIODS * period, GAP_SECONDS)
+        self._longest = longest_bridge(period)
         self._sum = Sum()
         self._last: tuple[float, float] | None = None
         self.seconds: float | None = None

@@ -271,5 +271,5 @@ _ABOUT_PROVIDER = attrgetter(*(name for name in Snapshot.__struct_fields__ if na
 
 def _about_provider(snapshot: Snapshot) -> tuple[object, int]:
     """Return all that the block of the exporter shows of a provider."""
-    answering = sum(device.state in (GpuState.OK, GpuState.ASLEEP) for device in snapshot.devices)
+    answering = sum(device.state.answers for device in snapshot.devices)
     return _ABOUT_PROVIDER(snapshot), answering

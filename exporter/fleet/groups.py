@@ -15,9 +15,6 @@ STALE_PERIODS = 3
 STALE_SECONDS = 15.0
 CUT_OFF_SECONDS = 5.0
 """How old readings may become while their provider is down: long enough for a worker to be replaced."""
-AVERAGED_WINDOW_SECONDS = 0.5
-AVERAGED_PERIOD_SECONDS = 1.0
-INSTANT_PERIOD_SECONDS = 0.1
 
 FIELDS: Mapping[Group, tuple[str, ...]] = MappingProxyType(
     {
@@ -139,18 +136,10 @@ def changed(before: DeviceSnapshot, after: DeviceSnapshot, blocks: Iterable[Bloc
     return found
 
 
-def energy_period(sampling: SamplingConfig, kind: str | None, window: float | None) -> float:
-    """Return the nominal seconds between reads of the energy group, for the power reading of this kind and window."""
-    if sampling.energy_seconds is not None:
-        return sampling.energy_seconds
-    averaged = kind == "average" and window is not None and window >= AVERAGED_WINDOW_SECONDS
-    return AVERAGED_PERIOD_SECONDS if averaged else INSTANT_PERIOD_SECONDS
-
-
 def lifetimes(sampling: SamplingConfig) -> dict[Group, float]:
     """Return the age in seconds beyond which the readings of a group are withheld."""
     periods = {
-        Group.ENERGY: sampling.energy_seconds or AVERAGED_PERIOD_SECONDS,
+        Group.ENERGY: sampling.energy_period(averaged=True),
         Group.LOAD: sampling.load_seconds,
         Group.STATE: sampling.state_seconds,
         Group.PROCESSES: sampling.processes_seconds,

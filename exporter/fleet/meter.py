@@ -2,9 +2,8 @@
 
 import msgspec
 
-from exporter.config import SamplingConfig
+from exporter.config import SamplingConfig, is_averaged
 from exporter.energy import EnergyReading, Ledger, advance, detached
-from exporter.fleet.groups import energy_period
 from exporter.model import EnergyAccount, Sample, Scope
 
 _OWN: frozenset[Scope] = frozenset({"gpu", "package"})
@@ -20,7 +19,7 @@ class Meter:
         self._module: Ledger | None = None
         self._scope: Scope | None = None
         self._scope_of_power = False
-        self._period = energy_period(sampling, None, None)
+        self._period = sampling.energy_period(averaged=False)
         self._start_timestamp = 0.0
 
     def observe(
@@ -28,7 +27,8 @@ class Meter:
     ) -> None:
         """Add the energy readings of a sample taken at monotonic time `at`, which was `wall` in Unix time."""
         if sample.power_kind is not None:
-            self._period = energy_period(self._sampling, sample.power_kind, sample.power_window_seconds)
+            averaged = is_averaged(sample.power_kind, sample.power_window_seconds)
+            self._period = self._sampling.energy_period(averaged=averaged)
         self._choose_scope(sample)
         power = sample.power_watts if sample.power_scope == self._scope else None
         counter = sample.energy_counter_joules if sample.energy_counter_scope == self._scope else None

@@ -4,19 +4,16 @@ import math
 from collections.abc import Sequence
 from random import Random
 
-from exporter.config import SamplingConfig
+from exporter.config import SamplingConfig, is_averaged
 from exporter.model import Group, Groups, Sample
 
-AVERAGED_WINDOW_SECONDS = 0.5
-AVERAGED_PERIOD_SECONDS = 1.0
-INSTANT_PERIOD_SECONDS = 0.1
 ENUMERATE_SECONDS = 60.0
 ENUMERATE_LOST_SECONDS = 10.0
 """While a device is lost: its handle is void until the vendor's library has been asked for it again."""
 _JITTER = 0.1
 _SLACK = 0.05
-_EVERYTHING = Groups({Group.ENERGY, Group.LOAD, Group.STATE, Group.PROCESSES})
-_ENERGY = Groups({Group.ENERGY})
+EVERYTHING = Groups({Group.ENERGY, Group.LOAD, Group.STATE, Group.PROCESSES})
+ENERGY = Groups({Group.ENERGY})
 
 
 class _Cadence:
@@ -54,10 +51,8 @@ class Schedule:
     """
 
     def __init__(self, sampling: SamplingConfig, random: Random, now: float) -> None:
-        averaged = sampling.energy_seconds or AVERAGED_PERIOD_SECONDS
-        instant = sampling.energy_seconds or INSTANT_PERIOD_SECONDS
-        self._averaged = _Cadence(averaged, now)
-        self._instant = _Cadence(instant, now, random)
+        self._averaged = _Cadence(sampling.energy_period(averaged=True), now)
+        self._instant = _Cadence(sampling.energy_period(averaged=False), now, random)
         self._grids = {
             Group.LOAD: _Cadence(sampling.load_seconds, now),
             Group.STATE: _Cadence(sampling.state_seconds, now),
@@ -87,10 +82,7 @@ class Schedule:
             self._enumerate_at = now
         device.lost = sample.lost
         if sample.power_kind is not None:
-            window = sample.power_window_seconds
-            device.averaged = (
-                sample.power_kind == "average" and window is not None and window >= AVERAGED_WINDOW_SECONDS
-            )
+            device.averaged = is_averaged(sample.power_kind, sample.power_window_seconds)
 
     def take(self, now: float) -> list[tuple[str, Groups]]:
         """Return what is to be read in this pass, and count it as done at `now`."""
@@ -99,8 +91,8 @@ class Schedule:
         active = self._active()
         self._taken = [cadence for cadence in reached if cadence in active]
         grids = Groups(group for group, cadence in self._grids.items() if cadence in self._taken)
-        averaged = grids | _ENERGY if self._averaged in self._taken else grids
-        instant = grids | _ENERGY if self._instant in self._taken else grids
+        averaged = grids | ENERGY if self._averaged in self._taken else grids
+        instant = grids | ENERGY if self._instant in self._taken else grids
         for cadence in reached:
             cadence.advance(now)
         due = [(key, self._groups(device, averaged, instant)) for key, device in self._devices.items()]
@@ -121,10 +113,10 @@ class Schedule:
 
     def _groups(self, device: _Device, averaged: Groups, instant: Groups) -> Groups:
         if device.new:
-            return _EVERYTHING
+            return EVERYTHING
         if device.lost:
             # Asked now and then whether it is back, not ten times a second.
-            return _EVERYTHING if Group.STATE in averaged else Groups()
+            return EVERYTHING if Group.STATE in averaged else Groups()
         return averaged if device.averaged else instant
 
     def _active(self) -> list[_Cadence]:

@@ -19,10 +19,8 @@ from exporter.providers import PROVIDERS
 from exporter.providers.protocol import OpenContext, Opener, Provider, ProviderError
 from exporter.supervision import frames
 from exporter.supervision.port import ParentGoneError, Port
-from exporter.supervision.schedule import Schedule
+from exporter.supervision.schedule import ENERGY, EVERYTHING, Schedule
 
-_ENERGY = Groups({Group.ENERGY})
-_EVERYTHING = Groups({Group.ENERGY, Group.LOAD, Group.STATE, Group.PROCESSES})
 _PR_SET_PDEATHSIG = 1
 
 
@@ -129,7 +127,7 @@ class Worker:
     def _probe(self, provider: Provider, key: str) -> None:
         self._enumerate(provider)
         if key in self._devices:
-            self._read(provider, key, _EVERYTHING)
+            self._read(provider, key, EVERYTHING)
 
     def _read(self, provider: Provider, key: str, groups: Groups) -> Sample:
         self._port.send(frames.Reading(key))
@@ -174,7 +172,7 @@ class Worker:
             if key in self._excluded or key in self._lost or key not in self._energy_at:
                 continue
             if self._clock() - self._energy_at[key] >= frames.FRESH_SECONDS:
-                self._read(provider, key, _ENERGY)
+                self._read(provider, key, ENERGY)
         self._serving = provider
         self._port.send(frames.FreshDone(token))
         self._port.flush()

@@ -1,14 +1,12 @@
-"""Listen addresses as people write them -> sockets that listen."""
+"""How a listen address becomes a socket that listens, or a reason why not."""
 
 import asyncio
 import errno
-import re
 import socket
 
-BACKLOG = 128
-MAX_PORT = 65535
+from exporter.addresses import parse_address
 
-_ADDRESS = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^:\[\]/\s]*)):(?P<port>[0-9]{1,5})", re.ASCII)
+BACKLOG = 128
 
 _REASONS = {
     errno.EADDRINUSE: "another process listens there",
@@ -21,24 +19,6 @@ _REASONS = {
 
 class ListenError(Exception):
     """An address cannot be listened on. The message is for people and names the address."""
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `host:port`, `[IPv6]:port` or `:port`; the host is empty for all interfaces.
-
-    Raises ListenError.
-    """
-    match = _ADDRESS.fullmatch(text)
-    if match is None or int(match["port"]) > MAX_PORT:
-        raise ListenError(
-            f"cannot listen on {text!r}: expected host:port, [IPv6]:port or :port with a port up to 65535"
-        )
-    return match["ipv6"] or match["host"] or "", int(match["port"])
-
-
-def written(host: str, port: int) -> str:
-    """Return the address as it would be given; an IPv6 host gets its brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def open_sockets(addresses: tuple[str, ...]) -> list[socket.socket]:
@@ -55,7 +35,10 @@ async def open_sockets(addresses: tuple[str, ...]) -> list[socket.socket]:
 
 
 async def _open(address: str) -> socket.socket:
-    host, port = parse_address(address)
+    parsed = parse_address(address)
+    if parsed is None:
+        raise ListenError(f"cannot listen on {address!r}: expected host:port, [IPv6]:port or :port")
+    host, port = parsed
     if not host:
         return _all_interfaces(address, port)
     try:

@@ -3,15 +3,14 @@
 from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qs, unquote
 
+from exporter.config import HEALTHY, READY
 from exporter.exposition import Format
 from exporter.metrics import Block
-from exporter.model import NOT_OPENED, GpuState, Snapshot, World
+from exporter.model import NOT_OPENED, Snapshot, World
 from exporter.web import status
 from exporter.web.messages import Handler, Request, Response, plain
 from exporter.web.negotiation import accepts_gzip, negotiate
 
-HEALTHY = "/-/healthy"
-READY = "/-/ready"
 PROBES = frozenset({HEALTHY, READY})
 
 MAX_QUERY_FIELDS = 64
@@ -21,8 +20,6 @@ MAX_NAME = 16
 
 Page = Callable[[Format, frozenset[Block] | None, bool], Awaitable[bytes]]
 """Format, blocks (None: all), gzip -> the page as it is sent."""
-
-_DELIVERS = frozenset({GpuState.OK, GpuState.ASLEEP})
 
 _HTML_HEADERS = (
     ("Content-Type", "text/html; charset=utf-8"),
@@ -98,7 +95,7 @@ def parse_blocks(query: str) -> frozenset[Block] | None:
 
 def unreadiness(world: World) -> str:
     """Return why no scrape would give the readings of a GPU; empty when one would, or when the host has no GPU."""
-    if any(snapshot.up and any(d.state in _DELIVERS for d in snapshot.devices) for snapshot in world.snapshots):
+    if any(snapshot.up and any(d.state.answers for d in snapshot.devices) for snapshot in world.snapshots):
         return ""
     if world.released:
         return "the devices are released on request"

@@ -5,9 +5,10 @@ import logging
 import ssl
 from collections.abc import Callable, Sequence
 
+from exporter.addresses import written
 from exporter.web.connection import Connection, Site
 from exporter.web.limits import Limits
-from exporter.web.listen import open_sockets, written
+from exporter.web.listen import open_sockets
 from exporter.web.messages import Handler, Request, Response, plain
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from html import escape
 from urllib.parse import quote
 
 from exporter import __version__
-from exporter.model import DeviceSnapshot, GpuState, Snapshot, World
+from exporter.model import DeviceSnapshot, Snapshot, World
 
 MAX_DEVICES = 512
 """Rows per provider; no host has as many, so more are a mistake that must not make the page unbounded."""
@@ -62,10 +62,9 @@ def _provider(snapshot: Snapshot, now: float) -> str:
 
 
 def _device(device: DeviceSnapshot, now: float) -> str:
-    fine = device.state in {GpuState.OK, GpuState.ASLEEP}
     return (
         f"<tr><td>{_text(device.gpu)}</td><td>{_text(device.device.model)}</td>"
-        f'<td class="{"good" if fine else "bad"}">{device.state.value}</td>'
+        f'<td class="{"good" if device.state.answers else "bad"}">{device.state.value}</td>'
         f"<td>{_age(device.last_sample_timestamp, now)}</td><td>{_text(device.device.key)}</td></tr>\n"
     )
 

@@ -14,6 +14,7 @@ import msgspec
 from exporter.model import ProcessSample
 from exporter.providers.amd.calls import Absent, Broken, Calls, HandleGone, mapping
 from exporter.providers.amd.packages import Package, Part
+from exporter.providers.procfs import process_name
 from exporter.providers.sanitise import BYTES, COUNT, Range, Readings, text
 
 _PIDS = Range(1.0, 2.0**22)  # the kernel's PID_MAX_LIMIT
@@ -117,19 +118,13 @@ def _sort(rows: dict[int, _Row], root: Path, uninspectable: int) -> Processes:
             samples.append(
                 ProcessSample(
                     pid=pid,
-                    name=row.name or _comm(root, pid) or f"pid {pid}",
+                    name=row.name or process_name(root, pid),
                     memory_used_bytes=row.memory_bytes,
                     partition=next(iter(row.partitions)) if len(row.partitions) == 1 else None,
                 )
             )
     counts = {"holding": len(samples), "bystander": bystanders, "uninspectable": uninspectable}
     return Processes(tuple(samples), counts)
-
-
-def _comm(root: Path, pid: int) -> str | None:
-    with contextlib.suppress(OSError):
-        return text((root / "proc" / str(pid) / "comm").read_bytes())
-    return None
 
 
 class _Queues:

@@ -47,9 +47,8 @@ def sensors(reading: Reading, gpu: Gpu) -> dict[str, Any]:
         ),
     }
     if gpu.hopper and module is not None:
-        gpu.module_counter = (
-            True  # kept: a module scope that is silent for once must not change what the counter covers
-        )
+        # Kept: a module scope that is silent for once must not change what the counter covers.
+        gpu.module_counter = True
     name = "module_energy_counter_joules" if gpu.module_counter else "energy_counter_joules"
     sample[name] = reading.number(name, counter, JOULES, per=_MILLI, bits=64)
     if not gpu.module_counter and module is not None:

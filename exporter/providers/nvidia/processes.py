@@ -11,6 +11,7 @@ from exporter.providers.nvidia.identity import Gpu
 from exporter.providers.nvidia.library import INSUFFICIENT_SIZE, AbsentError, BrokenError
 from exporter.providers.nvidia.partitions import Instance, instances
 from exporter.providers.nvidia.reading import Reading
+from exporter.providers.procfs import process_name
 from exporter.providers.sanitise import BYTES
 
 _LISTS = (
@@ -66,19 +67,10 @@ class ProcessReader:
         place = next(iter(places)) if len(places) == 1 else None
         return ProcessSample(
             pid=pid,
-            name=self._name(pid) or f"pid {pid}",
+            name=process_name(self.root, pid),
             memory_used_bytes=sum(known) if known else None,
             partition=place and _partition(partitions, *place),
         )
-
-    def _name(self, pid: int) -> str | None:
-        """Return the kernel's name of the process; None when it has ended or is in another namespace."""
-        try:
-            raw = (self.root / "proc" / str(pid) / "comm").read_bytes()
-        except OSError:
-            return None
-        # The kernel cuts names at 15 bytes, in the middle of a character if need be.
-        return raw.removesuffix(b"\n").decode("utf-8", "replace")
 
 
 def lists_trusted(driver_version: str | None) -> bool:

@@ -40,15 +40,9 @@ def _accumulator(counter: Counter, model: Model, name: str, track: Track) -> Acc
 
 
 def _replacement(event: Event) -> Replacement:
-    window = Window(
-        event.from_seconds,
-        math.inf if event.to_seconds is None else event.to_seconds,
-        event.every_seconds or 0.0,
-        event.lasting_seconds or 0.0,
-    )
     if event.device is not None:
-        return Replacement(window, device=event.device)
-    return Replacement(window, _SHOWN[event.kind])
+        return Replacement(event.window, device=event.device)
+    return Replacement(event.window, _SHOWN[event.kind])
 
 
 def _stretches(counter: Counter, track: Track) -> Iterator[Stretch]:

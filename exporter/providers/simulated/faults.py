@@ -7,8 +7,7 @@ from typing import get_args
 import msgspec
 
 from exporter.providers.simulated.device import Fault, FaultKind, Override, SimulatedDevice
-from exporter.providers.simulated.physics import Window
-from exporter.providers.simulated.schema import FaultSpec, Timed
+from exporter.providers.simulated.schema import FaultSpec
 
 LOST_STATUS: Mapping[str, int] = {"nvidia": 15, "amd": 12}
 """GPU_IS_LOST of NVML, IO of AMD SMI."""
@@ -33,7 +32,7 @@ def call_faults(specs: tuple[FaultSpec, ...], vendor: str) -> tuple[Fault, ...]:
     return tuple(
         Fault(
             kind=kinds[spec.kind],
-            window=window_of(spec),
+            window=spec.window,
             call=spec.call,
             status=spec.status or (LOST_STATUS.get(vendor, 0) if spec.kind in ("lost", "removed") else 0),
             seconds=spec.seconds,
@@ -46,7 +45,7 @@ def call_faults(specs: tuple[FaultSpec, ...], vendor: str) -> tuple[Fault, ...]:
 def overrides(specs: tuple[FaultSpec, ...], device: SimulatedDevice) -> Iterator[Override]:
     """Yield what readings of the device show instead of what they would, the first that is in force wins."""
     for spec in specs:
-        window = window_of(spec)
+        window = spec.window
         given = {name: value for name, value in msgspec.structs.asdict(spec.values).items() if value is not None}
         match spec.kind:
             case "ones":
@@ -59,11 +58,6 @@ def overrides(specs: tuple[FaultSpec, ...], device: SimulatedDevice) -> Iterator
                 continue
         for name, value in values.items():
             yield Override(name, window, float(value))
-
-
-def window_of(timed: Timed) -> Window:
-    end = math.inf if timed.to_seconds is None else timed.to_seconds
-    return Window(timed.from_seconds, end, timed.every_seconds or 0.0, timed.lasting_seconds or 0.0)
 
 
 def _shown(device: SimulatedDevice, name: str, t: float) -> float:

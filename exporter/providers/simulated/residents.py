@@ -65,9 +65,7 @@ def partition_rows(spec: DeviceSpec, model: Model, key: str, numbers: Mapping[st
             "memory_size_bytes": float(size if partition.memory_size_bytes is None else partition.memory_size_bytes),
             "memory_used_bytes": float(used),
         }
-        end = math.inf if partition.to_seconds is None else partition.to_seconds
-        window = Window(partition.from_seconds, end, partition.every_seconds or 0.0, partition.lasting_seconds or 0.0)
-        yield Row("partition", window, texts, values)
+        yield Row("partition", partition.window, texts, values)
 
 
 def memory_used(processes: Iterable[Process], base: float, *, gtt: bool = False) -> Track:

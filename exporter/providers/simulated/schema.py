@@ -1,10 +1,12 @@
 """What a scenario file may say: its structure, types and bounds. docs/simulation.md explains it to people."""
 
+import math
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from exporter.providers.simulated.physics import Window
 from exporter.providers.simulated.properties import NUMBERS, TEXTS
 
 MAX_DEVICES = 256
@@ -36,6 +38,11 @@ class Timed(_Strict, frozen=True, kw_only=True):
     to_seconds: Seconds | None = None
     every_seconds: Lasting | None = None
     lasting_seconds: Lasting | None = None
+
+    @property
+    def window(self) -> Window:
+        end = math.inf if self.to_seconds is None else self.to_seconds
+        return Window(self.from_seconds, end, self.every_seconds or 0.0, self.lasting_seconds or 0.0)
 
 
 class Pattern(_Strict, frozen=True, kw_only=True):

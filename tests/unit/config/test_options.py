@@ -1,9 +1,6 @@
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from exporter.config import Config, ConfigError, LogConfig, WebConfig, override
-from exporter.web.listen import ListenError, parse_address
+from exporter.config import Config, ConfigError, LogConfig, SamplingConfig, WebConfig, is_averaged, override
 
 NAMES = {"web.listen_addresses": "--web.listen-address", "log.level": "--log.level", "providers": "--provider"}
 
@@ -28,21 +25,13 @@ def test_problems_are_reported_together_under_the_names_of_the_options() -> None
     )
 
 
-@given(st.text(alphabet="[]:.1a%/ 0٣", max_size=12))
-@example("[::1]:0")
-@example(":10042")
-@example("localhost:65535")
-@example("localhost:65536")
-@example("::1:80")
-def test_the_server_takes_the_addresses_that_the_configuration_takes(address: str) -> None:
-    try:
-        parse_address(address)
-        served = True
-    except ListenError:
-        served = False
-    try:
-        override(Config(), {"web": {"listen_addresses": [address]}}, NAMES)
-        taken = True
-    except ConfigError:
-        taken = False
-    assert taken == served
+@pytest.mark.parametrize(
+    ("kind", "window", "seconds"),
+    [("average", 1.0, 1.0), ("average", None, 0.1), ("instant", 0.0, 0.1), (None, None, 0.1)],
+)
+def test_energy_is_read_once_a_second_where_the_sensor_averages_over_that(
+    kind: str | None, window: float | None, seconds: float
+) -> None:
+    averaged = is_averaged(kind, window)
+    assert SamplingConfig().energy_period(averaged=averaged) == seconds
+    assert SamplingConfig(energy_seconds=5.0).energy_period(averaged=averaged) == 5.0

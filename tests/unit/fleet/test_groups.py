@@ -17,7 +17,6 @@ from exporter.model import (
     ProcessSample,
     Sample,
 )
-from exporter.supervision import schedule
 
 DEVICE = Device(vendor="nvidia", key="GPU-0")
 
@@ -106,18 +105,6 @@ def test_every_other_field_of_a_snapshot_shows_in_the_block_of_its_metrics() -> 
         different = {spec.block for spec in DEVICE_METRICS if spec.read(after) != spec.read(bare)}
         assert different, name
         assert groups.changed(bare, after, groups.DEVICE_BLOCKS) == different
-
-
-def test_the_period_of_energy_is_the_one_that_the_worker_keeps() -> None:
-    assert groups.AVERAGED_WINDOW_SECONDS == schedule.AVERAGED_WINDOW_SECONDS
-    assert groups.AVERAGED_PERIOD_SECONDS == schedule.AVERAGED_PERIOD_SECONDS
-    assert groups.INSTANT_PERIOD_SECONDS == schedule.INSTANT_PERIOD_SECONDS
-    default = SamplingConfig()
-    assert groups.energy_period(default, "average", 1.0) == 1.0
-    assert groups.energy_period(default, "average", None) == 0.1
-    assert groups.energy_period(default, "instant", 0.0) == 0.1
-    assert groups.energy_period(default, None, None) == 0.1
-    assert groups.energy_period(SamplingConfig(energy_seconds=5.0), "average", 1.0) == 5.0
 
 
 def test_readings_live_for_three_periods_and_at_least_fifteen_seconds() -> None:

@@ -1,8 +1,9 @@
-"""Listen addresses as people write them."""
+import asyncio
 
 import pytest
 
-from exporter.web.listen import ListenError, parse_address, written
+from exporter.addresses import parse_address, written
+from exporter.web.listen import ListenError, open_sockets
 
 
 @pytest.mark.parametrize(
@@ -24,12 +25,15 @@ def test_host_and_port_are_told_apart(text: str, parsed: tuple[str, int]) -> Non
     ["", "localhost", "127.0.0.1:", "::1:80", "[]:80", "a:65536", "a:-1", "a:²", "a:http", "http://a:1", "a b:1"],
 )
 def test_what_is_no_address_is_refused_with_the_text_and_what_is_expected(text: str) -> None:
+    assert parse_address(text) is None
     with pytest.raises(ListenError) as caught:
-        parse_address(text)
+        asyncio.run(open_sockets((text,)))
     assert repr(text) in str(caught.value)
     assert "host:port" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:10042", "[::1]:80"])
 def test_an_address_is_written_as_it_is_given(text: str) -> None:
-    assert written(*parse_address(text)) == text
+    parsed = parse_address(text)
+    assert parsed is not None
+    assert written(*parsed) == text
