@@ -6,7 +6,7 @@ the package and are read through its first handle. An MI250 has two PCI devices 
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -61,34 +61,44 @@ class _Found(NamedTuple):
     partition: int
 
 
-def find_packages(calls: Calls) -> tuple[Package, ...]:
-    """Enumerate the packages in the order of AMD SMI. Raises ProviderError when AMD SMI cannot enumerate."""
+def find_packages(calls: Calls, remembered: MutableMapping[str, Mapping[str, Any]]) -> tuple[Package, ...]:
+    """Enumerate the packages in the order of AMD SMI. Raises ProviderError when AMD SMI cannot enumerate.
+
+    `remembered`: what each address answered about its ASIC. The key comes of it, so a call that fails for once (busy,
+    time out) must not make a second GPU of a known one.
+    """
     try:
         handles = calls("amdsmi_get_processor_handles")
     except (Absent, Broken, HandleGone) as error:
         raise ProviderError("AMD SMI cannot list its devices") from error
     groups: dict[str, list[_Found]] = {}
     for index, handle in enumerate(handles):
-        found = _look_at(calls, index, handle)
+        found = _look_at(calls, index, handle, remembered)
         # Partitions share domain, bus and device; a serial number may be shared by cards that have none.
         place = found.address.rpartition(".")[0] if found.address else f"handle {index}"
         groups.setdefault(place, []).append(found)
     serials = Counter(_unique_id(found[0].asic) for found in groups.values())
-    packages = [_package(calls, found, serials) for found in groups.values()]
-    return tuple(_pair_dies([package for package in packages if package is not None]))
+    packages = [package for found in groups.values() if (package := _package(calls, found, serials)) is not None]
+    if handles and not packages:
+        # What is left of a driver that was unloaded: the list is the library's own memory.
+        raise ProviderError(f"AMD SMI lists {len(handles)} devices and none answers")
+    return tuple(_pair_dies(packages))
 
 
-def _look_at(calls: Calls, index: int, handle: Any) -> _Found:
-    address = calls.whatever("amdsmi_get_gpu_device_bdf", handle)
-    match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
-    asic = calls.whatever("amdsmi_get_gpu_asic_info", handle)
+def _look_at(calls: Calls, index: int, handle: Any, remembered: MutableMapping[str, Mapping[str, Any]]) -> _Found:
+    answer = calls.whatever("amdsmi_get_gpu_device_bdf", handle)
+    match = _ADDRESS.fullmatch(answer) if isinstance(answer, str) else None
+    address = match.group().lower() if match else None
+    asic = mapping(calls.whatever("amdsmi_get_gpu_asic_info", handle))
+    if address is not None and asic:
+        remembered[address] = asic
+    elif address is not None:
+        asic = remembered.get(address, {})
     kfd = calls.whatever("amdsmi_get_gpu_kfd_info", handle)
     number = kfd.get("current_partition_id") if isinstance(kfd, dict) else None
     if not isinstance(number, int) or is_sentinel(number):  # guests of MI300X answer 4294967295
         number = int(match[4], 16) if match else 0
-    return _Found(
-        index, handle, match.group().lower() if match else None, asic if isinstance(asic, dict) else {}, number
-    )
+    return _Found(index, handle, address, asic, number)
 
 
 def _unique_id(asic: Mapping[str, Any]) -> str | None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -24,6 +24,8 @@ _UNREACHABLE = frozenset({6, 12, 14})
 """DRM error, input/output error, file error."""
 _LOOK_AGAIN_SECONDS = 5.0
 """How long a device that is gone is not looked for again: to enumerate takes many calls."""
+_SILENT_SECONDS = 5.0
+"""After this a device that answers nothing any more is lost: one busy lock or reset in progress is shorter."""
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -46,12 +48,17 @@ class AmdProvider:
         self._packages: dict[str, Package] = {}
         self._devices: dict[str, Device] = {}
         self._missing_since: dict[str, float] = {}
+        self._asics: dict[str, Mapping[str, Any]] = {}
+        """By address."""
+        self._silent_since: dict[str, float] = {}
+        """When a read gave no value at all, where none has since."""
         self._known: dict[str, _Known] = {}
         self._residency: dict[str, Residency] = {}
 
     def devices(self) -> tuple[Device, ...]:
         packages = self._enumerate()
         self._missing_since = {}
+        self._silent_since = {key: since for key, since in self._silent_since.items() if key in packages}
         self._residency = {key: value for key, value in self._residency.items() if key in packages}
         known, devices = self._devices, {}
         for key, package in packages.items():
@@ -90,13 +97,16 @@ class AmdProvider:
         readings = Readings()
         fields: dict[str, Any] = {}
         taken_at, took = {}, {}
+        answers: dict[Group, int] = {}
         for group in _ORDER:
             if group in groups:
-                begun = self._clock()
+                begun, before = self._clock(), self._calls.answered
                 fields |= self._read_group(group, device, package, readings)
                 ended = self._clock()
                 taken_at[group], took[group] = (begun + ended) / 2, ended - begun
-        if readings.failed and self._lost(package):
+                answers[group] = self._calls.answered - before
+                self._calls.answered = before  # an urgent read of another device within this one does not count
+        if self._silent(package, answers) or (readings.failed and self._lost(package)):
             return Sample(device=device, lost=True)
         return Sample(
             device=device,
@@ -122,7 +132,7 @@ class AmdProvider:
         return {"processes": found.samples, "process_counts": found.counts}
 
     def _enumerate(self) -> dict[str, Package]:
-        self._packages = {package.key: package for package in find_packages(self._calls)}
+        self._packages = {package.key: package for package in find_packages(self._calls, self._asics)}
         return self._packages
 
     def _about(self, package: Package, *, anew: bool = False) -> _Known:
@@ -140,6 +150,17 @@ class AmdProvider:
             return self._pci(package, "power/runtime_status").strip() == b"suspended"
         except OSError:
             return False
+
+    def _silent(self, package: Package, answers: Mapping[Group, int]) -> bool:
+        """Tell whether the device has given nothing for so long that it is out of reach, whatever its errors say."""
+        # The list of processes comes from /proc; energy alone is little to judge by.
+        vital = {group: count for group, count in answers.items() if group is not Group.PROCESSES}
+        if any(vital.values()):
+            self._silent_since.pop(package.key, None)
+        elif vital.keys() - {Group.ENERGY}:
+            now = self._clock()
+            return now - self._silent_since.setdefault(package.key, now) > _SILENT_SECONDS
+        return False
 
     def _lost(self, package: Package) -> bool:
         """Something broke: is it that the card left the bus? AMD SMI itself answers any error then."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.model import Device, Group, Sample
+from exporter.model import Device, Group, Groups, Sample
 from exporter.providers.amd.library import Library
 from exporter.providers.amd.provider import AmdProvider
 from exporter.providers.protocol import OpenContext, ProviderError
@@ -441,6 +441,61 @@ def test_a_list_of_devices_that_cannot_be_had_is_an_outage() -> None:
     module.on_call = fail
     with pytest.raises(ProviderError, match="cannot list"):
         provider(module).devices()
+
+
+@pytest.mark.parametrize("code", [2, 8, 12, 30, 31, 43])
+def test_a_card_whose_identity_breaks_for_once_stays_what_it_is(code: int) -> None:
+    handle = gpu(
+        gpu_asic_info={
+            "asic_serial": "0xB1D2C3A4E5F60718",
+            "market_name": "AMD Instinct MI250X",
+            "device_id": "0x7408",
+        },
+        power_info={"average_socket_power": 400},
+    )
+    opened = provider(FakeAmdsmi(handle))
+    (device,) = opened.devices()
+    handle.answers["amdsmi_get_gpu_asic_info"] = error(code)
+    assert opened.devices() == (device,)
+    assert opened.read(device, ALL).power_scope == "package"
+
+
+def test_a_list_of_handles_none_of_which_answers_is_an_outage() -> None:
+    """What is left of an unloaded driver: the library must be opened anew, which no enumeration does."""
+    module = FakeAmdsmi(gpu(power_info={"average_socket_power": 30}))
+    opened = provider(module)
+    (device,) = opened.devices()
+
+    def fail(name: str) -> None:
+        if name not in {"amdsmi_get_processor_handles", "amdsmi_shut_down"}:
+            raise error(31)
+
+    module.on_call = fail
+    with pytest.raises(ProviderError, match="1 devices and none answers"):
+        opened.read(device, ALL)
+    with pytest.raises(ProviderError, match="1 devices and none answers"):
+        opened.devices()
+
+
+@pytest.mark.parametrize("code", [2, 9, 30, 43])
+def test_a_card_that_gives_nothing_any_more_is_lost_until_it_does(code: int) -> None:
+    handle = gpu(power_info={"average_socket_power": 30}, gpu_process_list=[])
+    opened = provider(FakeAmdsmi(handle))
+    (device,) = opened.devices()
+    assert not opened.read(device, ALL).lost
+    handle.answers["amdsmi_get_power_info"] = error(code)
+    samples = [opened.read(device, ALL) for _ in range(6)]
+    assert not samples[0].lost  # a busy lock takes its time
+    assert samples[-1] == Sample(device=device, lost=True)
+    handle.answers["amdsmi_get_power_info"] = {"average_socket_power": 31}
+    assert opened.read(device, ALL).power_watts == 31
+
+
+def test_energy_alone_is_no_reason_to_take_a_card_for_lost() -> None:
+    opened = provider(FakeAmdsmi(gpu(gpu_activity={"gfx_activity": 5})))
+    (device,) = opened.devices()
+    assert not any(opened.read(device, Groups({Group.ENERGY})).lost for _ in range(10))
+    assert opened.read(device, ALL).utilization_ratio == 0.05
 
 
 def test_it_is_shut_down_once() -> None:
