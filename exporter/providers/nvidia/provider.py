@@ -152,14 +152,20 @@ class NvidiaProvider:
     def _identify(self, handle: Any, index: int | None, taken: Mapping[str, Gpu]) -> Gpu | None:
         """Identify the GPU of `handle`; one that is lost meanwhile keeps the identity from before."""
         gpu = identify(self._nvml, handle, index, self._driver_version)
-        if gpu is None or gpu.device.key in taken:
+        if gpu is None:
             return None
-        before = self._gpus.get(gpu.device.key)
+        before = self._gpus.get(gpu.device.key) or self._namesake(gpu.device)
         if before is not None:
             gpu.module_counter |= before.module_counter
-            if gpu.lost:
+            if gpu.lost or gpu.device.key != before.device.key:
                 gpu.device, gpu.plain_power = before.device, before.plain_power
-        return gpu
+        return None if gpu.device.key in taken else gpu
+
+    def _namesake(self, device: Device) -> Gpu | None:
+        """Return the GPU known at the address of one whose UUID is refused: it is that, and not a second one."""
+        if device.vendor_uuid is not None:
+            return None
+        return next((gpu for gpu in self._gpus.values() if gpu.device.pci_address == device.pci_address), None)
 
     def _lookups(self, device: Device) -> Iterator[Any]:
         """Yield handles of a GPU by what it is, not by its index, which may have changed."""

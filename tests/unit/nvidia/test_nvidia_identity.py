@@ -64,6 +64,16 @@ def test_loss_in_the_middle_of_identity_keeps_the_identity_from_before() -> None
     assert provider.read(before, frozenset({Group.ENERGY})).lost
 
 
+@pytest.mark.parametrize("code", [2, 3, 4, 21])
+def test_a_gpu_whose_uuid_is_refused_for_once_stays_what_it_is(code: int) -> None:
+    card = gpu(nvmlDeviceGetPowerUsage=10_000)
+    provider = opened(FakeNvml(card))
+    before = only(provider)
+    card.answers["nvmlDeviceGetUUID"] = Status(code)
+    assert only(provider) == before
+    assert provider.read(before, frozenset({Group.ENERGY})).power_watts == 10.0
+
+
 @pytest.mark.parametrize(
     ("memory", "kind"),
     [
