@@ -55,4 +55,5 @@ class Announcer:
 
 
 def _identity(device: DeviceSnapshot) -> Mapping[str, str | int]:
-    return {"gpu": device.gpu, "uuid": device.device.key, "provider": device.provider}
+    address = {"pci_address": device.device.pci_address} if device.device.pci_address is not None else {}
+    return {"gpu": device.gpu, "uuid": device.device.key, **address, "provider": device.provider}

@@ -9,6 +9,7 @@ from exporter.supervision import frames
 class Spawn(msgspec.Struct, frozen=True, kw_only=True):
     child: int
     exclude: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()
     only: str | None = None
 
 

@@ -41,6 +41,8 @@ class Start(_Frame, frozen=True, kw_only=True):
     sampling: SamplingConfig
     exclude: tuple[str, ...] = ()
     """Keys of devices that are enumerated and not read."""
+    last: tuple[str, ...] = ()
+    """Keys of devices that are read after the others."""
     only: str | None = None
     """A probe: read this device once, say so, and end."""
 

@@ -125,7 +125,13 @@ class Keeper:
                         self._tell(action)
 
     def _spawn(self, action: Spawn) -> None:
-        start = frames.Start(request=self._request, sampling=self._sampling, exclude=action.exclude, only=action.only)
+        start = frames.Start(
+            request=self._request,
+            sampling=self._sampling,
+            exclude=action.exclude,
+            last=action.last,
+            only=action.only,
+        )
         try:
             process = Process(action.child, start)
         except OSError as error:
@@ -153,9 +159,9 @@ class Keeper:
                 self._fleet.device_state(key, state)
                 self._energy_at.pop(key, None)
                 if news and reason:
-                    logger.warning("device is hung", extra={"provider": provider, "gpu_key": key, "reason": reason})
+                    logger.warning("GPU is hung", extra={"uuid": key, "provider": provider, "reason": reason})
                 elif news:
-                    logger.info("device answers again", extra={"provider": provider, "gpu_key": key})
+                    logger.info("GPU answers again", extra={"uuid": key, "provider": provider})
             case Restarted(cause):
                 self._fleet.restarted(provider, cause)
 

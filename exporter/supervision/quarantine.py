@@ -47,6 +47,11 @@ class Quarantine:
     def held(self) -> frozenset[str]:
         return frozenset(self._held)
 
+    @property
+    def struck(self) -> frozenset[str]:
+        """Return the devices that missed and are not forgiven yet, those that are held among them."""
+        return frozenset(self._strikes)
+
     def missed(self, key: str, devices: Iterable[str], now: float) -> Verdict:
         """Judge a read of `key` that did not return in time, where the provider serves `devices`."""
         strikes = self._strikes.setdefault(key, _Strikes())

@@ -67,6 +67,8 @@ class Supervisor:
 
     async def close(self) -> None:
         """End all children within 3 s: by asking, then by SIGKILL, and by leaving behind what survives that."""
+        if self._closed:  # by a `run` that was cancelled or broke: no child is left to end
+            return
         self._closed = True
         for keeper in self._keepers:
             keeper.release(closing=True)

@@ -219,8 +219,12 @@ class Watch:
         self._numbers += 1
         child = Child(self._numbers, only, self._clock(now), self._open_deadline)
         self._children[child.number] = child
-        exclude = tuple(sorted(self._quarantine.held)) if only is None else ()
-        self._actions.append(Spawn(child=child.number, exclude=exclude, only=only))
+        if only is not None:
+            self._actions.append(Spawn(child=child.number, only=only))
+            return
+        # Those that may hang again come last: by then the others have been read.
+        exclude, last = tuple(sorted(self._quarantine.held)), tuple(sorted(self._quarantine.struck))
+        self._actions.append(Spawn(child=child.number, exclude=exclude, last=last))
 
     def _kill(self, child: Child, now: float) -> None:
         child.killed = True

@@ -99,7 +99,8 @@ class Worker:
 
     def _choose(self, schedule: Schedule) -> None:
         self._chosen = self._excluded
-        schedule.enumerated([key for key in self._devices if key not in self._excluded], self._clock())
+        chosen = [key for key in self._devices if key not in self._excluded]
+        schedule.enumerated(sorted(chosen, key=self._start.last.__contains__), self._clock())
 
     def _pass(self, provider: Provider, schedule: Schedule, due: list[tuple[str, Groups]]) -> None:
         took: dict[Group, float] = {}

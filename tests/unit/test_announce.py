@@ -7,7 +7,7 @@ from exporter.model import Device, DeviceSnapshot, GpuState, Sample, Snapshot, W
 def world(*devices: tuple[str, GpuState], model: str | None = "H100") -> World:
     shown = []
     for key, state in devices:
-        device = Device(key=key, vendor="nvidia", model=model)
+        device = Device(key=key, vendor="nvidia", model=model, pci_address=None if key == "1" else f"0000:0{key}:00.0")
         shown.append(
             DeviceSnapshot(
                 gpu=f"nvidia{key}", provider="nvidia", device=device, state=state, sample=Sample(device=device)
@@ -18,7 +18,8 @@ def world(*devices: tuple[str, GpuState], model: str | None = "H100") -> World:
 
 
 def identity(key: str) -> dict[str, str]:
-    return {"gpu": f"nvidia{key}", "uuid": key, "provider": "nvidia"}
+    address = {} if key == "1" else {"pci_address": f"0000:0{key}:00.0"}
+    return {"gpu": f"nvidia{key}", "uuid": key, **address, "provider": "nvidia"}
 
 
 OK, LOST, HUNG, ASLEEP = GpuState.OK, GpuState.LOST, GpuState.HUNG, GpuState.ASLEEP

@@ -135,7 +135,10 @@ def test_a_second_miss_holds_the_device_apart_and_the_others_go_on() -> None:
     stage.hang = {"b"}
     stage.run(12)
     assert stage.causes() == ["hang", "hang"]
-    assert [spawn.exclude for spawn in stage.spawns if spawn.only is None][-1] == ("b",)
+    workers = [spawn for spawn in stage.spawns if spawn.only is None]
+    assert [spawn.exclude for spawn in workers] == [(), (), ("b",)]
+    # The one in question must not hang again before the others have been read.
+    assert [spawn.last for spawn in workers] == [(), ("b",), ("b",)]
     assert stage.states() == {"b": GpuState.HUNG}
     assert stage.status().up
 
