@@ -17,6 +17,7 @@ _STYLE = """
 body { font-family: system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em; color-scheme: light dark }
 table { border-collapse: collapse; width: 100%; margin-bottom: 2em }
 th, td { text-align: left; padding: .3em .8em .3em 0; border-bottom: 1px solid #8884 }
+td:last-child { overflow-wrap: anywhere; padding-right: 0 }
 .bad { color: #c33; font-weight: 600 }
 .good { color: #282; font-weight: 600 }
 """
