@@ -2,9 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Protocol
 
 import msgspec
+
+_SPARED = 8
+"""Peers that go at once when descriptors are short: a worker that is started needs some as well."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +69,15 @@ class Crowd:
             oldest.evict()
         self._waiting[peer] = None
         return True
+
+    def make_room(self) -> bool:
+        """End the peers that have waited longest, to give descriptors back; False: none waits."""
+        oldest = list(islice(self._waiting, _SPARED))
+        for peer in oldest:
+            self.refused += 1
+            del self._waiting[peer]
+            peer.evict()
+        return bool(oldest)
 
     def answering(self, peer: Peer) -> None:
         self._waiting.pop(peer, None)

@@ -6,7 +6,8 @@ import socket
 
 from exporter.addresses import parse_address
 
-BACKLOG = 128
+BACKLOG = 1024
+"""Clients that come at once; those beyond it have to try again, a second later. The kernel may allow less."""
 
 _REASONS = {
     errno.EADDRINUSE: "another process listens there",

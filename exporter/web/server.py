@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Callable, Sequence
 
 from exporter.addresses import written
+from exporter.web.accept import Listener
 from exporter.web.connection import Connection, Site
 from exporter.web.limits import Limits
 from exporter.web.listen import open_sockets
@@ -24,7 +25,7 @@ class Server:
     ) -> None:
         self._handler = handler
         self._site = Site(self._respond, limits, uncounted, tls)
-        self._listeners: list[asyncio.Server] = []
+        self._listeners: list[Listener] = []
         self._logged: set[tuple[type[Exception], str]] = set()
         self.addresses: tuple[str, ...] = ()
         """Where it listens, with the ports that the kernel chose."""
@@ -42,11 +43,10 @@ class Server:
 
     async def listen(self, addresses: Sequence[str]) -> None:
         """Listen on all of them or on none. Raises ListenError."""
-        loop = asyncio.get_running_loop()
         sockets = await open_sockets(tuple(addresses))
         self.addresses = tuple(written(*each.getsockname()[:2]) for each in sockets)
-        for each in sockets:
-            self._listeners.append(await loop.create_server(lambda: Connection(self._site), sock=each))
+        crowd = self._site.crowd
+        self._listeners += [Listener(each, lambda: Connection(self._site), crowd.make_room) for each in sockets]
 
     async def close(self, grace: float = 1.0) -> None:
         """Stop listening, let the responses in progress end for up to `grace` seconds, and hang up."""

@@ -96,3 +96,17 @@ def test_there_are_never_more_peers_than_allowed_and_none_twice(history: list[tu
         inside = {each for each in inside if not each.evicted}
         assert set(crowd) == inside
         assert len(crowd) == len(inside) <= 5
+
+
+def test_room_is_made_by_those_that_have_waited_longest_until_nobody_waits() -> None:
+    crowd = crowd_of(1, 20)
+    guests = [Guest() for _ in range(11)]
+    for guest in guests:
+        crowd.arrived(guest)
+    crowd.answering(guests[0])
+    assert crowd.make_room()
+    assert [guest.evicted for guest in guests] == [False] + [True] * 8 + [False] * 2
+    assert crowd.make_room()
+    assert not crowd.make_room()
+    assert not guests[0].evicted
+    assert len(crowd) == 1
