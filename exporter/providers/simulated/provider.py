@@ -74,7 +74,10 @@ class SimulatedProvider:
         return tuple(identity for device, identity in pairs if not device.suffers("removed", t))
 
     def read(self, device: Device, groups: Groups) -> Sample:
-        simulated = self._machine.device(device.key)
+        try:
+            simulated = self._machine.device(device.key)
+        except KeyError:
+            return Sample(device=device, lost=True)
         readings = Readings()
         fields: Fields = {}
         taken: dict[Group, float] = {}

@@ -1,0 +1,59 @@
+"""Does each provider keep the contract of the protocol? Over its stand-in, in a process of its own as in a worker."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from exporter.providers import PROVIDERS
+from exporter.providers.simulated.machine import Machine
+from exporter.providers.simulated.scenario import load_scenario
+from tests.integration.daemon import ROOT
+from tests.native.amdsmi_layout import amdsmi_tree
+from tests.native.plan import standin_environment, write_plan
+
+TENANT = "[{pid: 4000001, name: train, memory_used_bytes: 8589934592, queues: 2}]"
+MACHINES = {
+    "nvidia": f"""
+devices:
+  - {{model: H100-SXM, load: {{pattern: training}}, processes: {TENANT}}}
+  - {{model: A100-SXM, partitions: [{{profile: 3g.40gb}}]}}
+  - {{model: T4, load: {{pattern: constant}}}}
+""",
+    "amd": f"""
+devices:
+  - {{model: MI300X, load: {{pattern: training}}, processes: {TENANT}}}
+  - {{model: MI300X, texts: {{compute_partition: CPX}}}}
+  - {{model: RX-9070, load: {{pattern: constant}}}}
+""",
+}
+MACHINES["simulated"] = MACHINES["nvidia"] + MACHINES["amd"].replace("\ndevices:\n", "")
+
+STANDINS: Mapping[str, Callable[[Path, Path], Mapping[str, str]]] = {
+    "nvidia": lambda plan, _: standin_environment(plan),
+    "amd": lambda plan, folder: {**amdsmi_tree("7.0.2", folder), "GPU_EXPORTER_PLAN": str(plan)},
+    "simulated": lambda _plan, _folder: {},
+}
+"""What makes a process load a provider's stand-in: each provider needs one, and a machine above."""
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_provider_keeps_the_contract(provider: str, tmp_path: Path) -> None:
+    scenario, plan = tmp_path / "scenario.yaml", tmp_path / "plan"
+    scenario.write_text(MACHINES[provider])
+    write_plan(plan, Machine(load_scenario(MACHINES[provider]), time.monotonic() - 1000))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **STANDINS[provider](plan, tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.integration.contract", provider, str(scenario)],
+        cwd="/",
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
