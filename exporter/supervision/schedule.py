@@ -9,7 +9,9 @@ from exporter.model import Group, Groups, Sample
 
 ENUMERATE_SECONDS = 60.0
 ENUMERATE_LOST_SECONDS = 10.0
-"""While a device is lost: its handle is void until the vendor's library has been asked for it again."""
+"""While there is no device, or one is lost: its handle is void until the vendor's library has been asked for it again."""
+ALL_LOST_SECONDS = 10.0
+"""With every device lost for so long it may be the library that has lost them, as after a driver reload."""
 _JITTER = 0.1
 _SLACK = 0.05
 EVERYTHING = Groups({Group.ENERGY, Group.LOAD, Group.STATE, Group.PROCESSES})
@@ -62,6 +64,7 @@ class Schedule:
         self._taken: list[_Cadence] = []
         self._devices: dict[str, _Device] = {}
         self._enumerate_at = now
+        self._all_lost_since: float | None = None
 
     def enumeration_due(self, now: float) -> bool:
         return now >= self._enumerate_at
@@ -69,7 +72,7 @@ class Schedule:
     def enumerated(self, keys: Sequence[str], now: float) -> None:
         """Take the devices that are to be read, in the order of reading; new ones are read completely at once."""
         self._devices = {key: self._devices.get(key) or _Device() for key in keys}
-        lost = any(device.lost for device in self._devices.values())
+        lost = not keys or any(device.lost for device in self._devices.values())
         self._enumerate_at = now + (ENUMERATE_LOST_SECONDS if lost else ENUMERATE_SECONDS)
 
     def observed(self, sample: Sample, now: float) -> None:
@@ -83,6 +86,15 @@ class Schedule:
         device.lost = sample.lost
         if sample.power_kind is not None:
             device.averaged = is_averaged(sample.power_kind, sample.power_window_seconds)
+
+    def hopeless(self, now: float) -> bool:
+        """Tell whether every device is lost, and has been for so long that the library should be opened anew."""
+        if not self._devices or not all(device.lost for device in self._devices.values()):
+            self._all_lost_since = None
+            return False
+        if self._all_lost_since is None:
+            self._all_lost_since = now
+        return now - self._all_lost_since >= ALL_LOST_SECONDS
 
     def take(self, now: float) -> list[tuple[str, Groups]]:
         """Return what is to be read in this pass, and count it as done at `now`."""

@@ -80,6 +80,8 @@ class Worker:
             due = schedule.take(self._clock())
             self._pass(provider, schedule, due)
             schedule.finished(self._clock())
+            if schedule.hopeless(self._clock()):
+                raise ProviderError("every device is lost: the library is opened anew")
             if not self._shutdown:
                 self._wait(schedule)
 

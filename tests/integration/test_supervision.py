@@ -348,6 +348,21 @@ async def test_a_child_that_reports_without_end_does_not_keep_others_waiting(tmp
 
 
 @in_loop
+async def test_a_library_that_has_lost_all_its_devices_is_opened_anew(tmp_path: Path) -> None:
+    """After a driver reload all handles may be void, and stay so."""
+    async with host(tmp_path) as here:
+        await here.until(here.is_full)
+        here.order(at={"a": "stale", "b": "stale"})
+        await here.until(lambda: set(here.states().values()) == {GpuState.LOST})
+        here.order(at={})
+        await here.until(lambda: not here.snapshot.up, 20)
+        assert here.snapshot.reason == "every device is lost: the library is opened anew"
+        assert set(here.states().values()) == {GpuState.LOST}
+        await here.until(here.is_full)
+        assert here.snapshot.worker_restarts == {"lost": 1}
+
+
+@in_loop
 async def test_a_lost_device_comes_back(tmp_path: Path) -> None:
     async with host(tmp_path, SamplingConfig(state_seconds=0.5)) as here:
         await here.until(here.is_full)

@@ -2,8 +2,8 @@
 
 The scenario of the request is the path of the control file, JSON: `devices` (their keys), `delay` (seconds of each
 call), `calls` (in one read), `kind` (of power), `open` and `enumerate` (what happens then) and `at` (key -> what
-happens when it is read): one of `HAPPENINGS`, or `lost` for a device. How often energy was read lies beside the
-control file, with the suffix `.reads`.
+happens when it is read): one of `HAPPENINGS`, or for a device `lost`, or `stale`: lost until the library is opened
+anew. How often energy was read lies beside the control file, with the suffix `.reads`.
 """
 
 import contextlib
@@ -92,6 +92,7 @@ class Unruly:
         self._stamp = 0
         self._orders: dict[str, Any] = {}
         self._reads: dict[str, int] = {}
+        self._stale: set[str] = set()
         self.orders()
 
     def orders(self) -> dict[str, Any]:
@@ -110,7 +111,9 @@ class Unruly:
         began = time.monotonic()
         orders = self.orders()
         what = orders.get("at", {}).get(device.key)
-        if what == "lost":
+        if what == "stale":
+            self._stale.add(device.key)
+        if what == "lost" or device.key in self._stale:
             return Sample(device=device, lost=True)
         for _ in range(orders.get("calls", 1) if groups != {Group.ENERGY} else 1):
             self._between_calls()

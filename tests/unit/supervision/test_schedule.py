@@ -145,6 +145,22 @@ def test_a_lost_device_is_not_hammered() -> None:
     assert reads["b", Group.ENERGY] >= 550
 
 
+def test_there_is_no_hope_once_every_device_has_been_lost_for_a_while() -> None:
+    schedule = make()
+    schedule.enumerated(("a", "b"), START)
+    schedule.observed(sample("a", lost=True), START)
+    assert not schedule.hopeless(START)
+    assert not schedule.hopeless(START + 60)
+    schedule.observed(sample("b", lost=True), START + 60)
+    assert not schedule.hopeless(START + 60)
+    assert not schedule.hopeless(START + 69)
+    schedule.observed(sample("a"), START + 69)
+    assert not schedule.hopeless(START + 70)
+    schedule.observed(sample("a", lost=True), START + 71)
+    assert not schedule.hopeless(START + 71)
+    assert schedule.hopeless(START + 81)
+
+
 def test_devices_are_enumerated_every_minute() -> None:
     schedule = make()
     schedule.enumerated(("a",), START)
@@ -157,7 +173,8 @@ def test_without_devices_there_is_nothing_to_do_but_to_enumerate() -> None:
     assert schedule.enumeration_due(START)
     schedule.enumerated((), START)
     assert schedule.take(START) == []
-    assert schedule.wait(START) == 60.0
+    assert schedule.wait(START) == 10.0
+    assert not schedule.hopeless(START + 100)
 
 
 def test_a_device_that_is_left_out_is_not_read() -> None:
