@@ -530,4 +530,10 @@ def test_the_copy_of_rocm_is_found_without_any_variable(tmp_path: Path) -> None:
 
 
 def test_without_any_amdsmi_package_the_reason_says_so(tmp_path: Path) -> None:
-    assert parse(run_script(tmp_path, {})).error == "the Python package amdsmi is not installed, and ROCm brings none"
+    def reason(host: Path) -> str | None:
+        return parse(run_script(host, {})).error
+
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "rocm/opt/rocm-6.4.1").mkdir(parents=True)
+    assert reason(tmp_path / "bare") == "no ROCm was found, and the Python package amdsmi is not installed"
+    assert reason(tmp_path / "rocm") == "the Python package amdsmi is not installed, and ROCm brings none"

@@ -58,22 +58,30 @@ def open_library(root: Path, environment: MutableMapping[str, str]) -> Library:
             continue
         except _UnusableError as error:
             reasons[str(error)] = None
-    raise ProviderError("; ".join(reasons) or "the Python package amdsmi is not installed, and ROCm brings none")
+    if not reasons and any(tree.is_dir() for tree in _trees(root, environment)):
+        raise ProviderError("the Python package amdsmi is not installed, and ROCm brings none")
+    raise ProviderError("; ".join(reasons) or "no ROCm was found, and the Python package amdsmi is not installed")
 
 
 def candidates(root: Path, environment: Mapping[str, str]) -> Iterator[Path | None]:
     """Folders that hold an amdsmi package, best first; None at the end is the import path."""
-    trees = [Path(environment[name]) for name in _ROCM_VARIABLES if environment.get(name)]
-    opt = root / "opt"
-    trees += [opt / "rocm", *_newest_first((opt / "rocm").glob("core-*")), *_newest_first(opt.glob("rocm-*"))]
-    trees += _sdk_wheel()
     seen = set()
-    for tree in trees:
+    for tree in _trees(root, environment):
         folder = tree / _SHARE
         if (folder / "amdsmi").is_dir() and folder.resolve() not in seen:
             seen.add(folder.resolve())
             yield folder
     yield _IMPORT_PATH
+
+
+def _trees(root: Path, environment: Mapping[str, str]) -> list[Path]:
+    """Return where a ROCm may lie, best first."""
+    opt = root / "opt"
+    return [
+        *(Path(environment[name]) for name in _ROCM_VARIABLES if environment.get(name)),
+        *(opt / "rocm", *_newest_first((opt / "rocm").glob("core-*")), *_newest_first(opt.glob("rocm-*"))),
+        *_sdk_wheel(),
+    ]
 
 
 class _UnusableError(Exception):
