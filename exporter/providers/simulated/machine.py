@@ -8,7 +8,7 @@ from dataclasses import replace
 from exporter.providers.simulated.assembly import assemble
 from exporter.providers.simulated.device import Accumulator, Integral, Mean, SimulatedDevice, Slot, Stretch
 from exporter.providers.simulated.physics import last_update
-from exporter.providers.simulated.scenario import Scenario
+from exporter.providers.simulated.schema import Scenario
 
 
 class Machine:

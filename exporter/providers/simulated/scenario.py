@@ -8,9 +8,11 @@ from exporter import strict_yaml
 from exporter.providers.simulated import loads
 from exporter.providers.simulated.catalogue import MODELS, Model
 from exporter.providers.simulated.properties import NUMBERS
+from exporter.providers.simulated.readings import CALLS
 from exporter.providers.simulated.schema import (
     MAX_DEVICES,
     MAX_PROCESSES,
+    MODEL,
     Counter,
     DeviceSpec,
     FaultSpec,
@@ -25,6 +27,7 @@ from exporter.validation import ValidationError, convert, shown, suggestion
 
 __all__ = ["Scenario", "ScenarioError", "load_scenario"]
 
+_CALLS = ("open", "enumerate", *(name for calls in CALLS.values() for name in calls))
 INFINITE = float("inf")
 MIN_STEP = 0.001
 MAX_CHANGES = 50_000
@@ -90,9 +93,7 @@ def _shared(scenario: Scenario) -> Iterator[str]:
 def _device(spec: DeviceSpec, path: str, devices: int) -> Iterator[str]:
     model = MODELS.get(spec.model)
     if model is None:
-        known = ", ".join(MODELS)
-        got = f", got {shown(spec.model)}{suggestion(spec.model, MODELS)}" if spec.model else ""
-        yield f"{path}.model: expected one of {known}{got}"
+        yield f"{path}.model: needed: {MODEL}"
         return
     for index, name in enumerate(spec.absent):
         if name not in NUMBERS and name not in Texts.__struct_fields__:
@@ -203,8 +204,8 @@ def _processes(spec: DeviceSpec, path: str) -> Iterator[str]:
 
 def _fault(fault: FaultSpec, path: str) -> Iterator[str]:
     yield from _timed(fault, path)
-    if not re.fullmatch(r"\w{1,100}\*?|\*", fault.call, re.ASCII):
-        yield f"{path}.call: expected the name of a vendor call, got {shown(fault.call)}"
+    if not _is_call(fault.call):
+        yield f"{path}.call: no call has the name {shown(fault.call)}{suggestion(fault.call, _CALLS)}"
     if fault.kind == "error" and fault.status is None:
         yield f"{path}.status: needed by the fault error"
     if fault.kind == "delay" and not fault.seconds:
@@ -212,6 +213,16 @@ def _fault(fault: FaultSpec, path: str) -> Iterator[str]:
     for index, name in enumerate(fault.readings):
         if name not in NUMBERS:
             yield f"{path}.readings[{index}]: no reading is called {shown(name)}{suggestion(name, NUMBERS)}"
+
+
+def _is_call(name: str) -> bool:
+    """Tell whether a fault of this call can ever befall one, of the simulated provider or of the stand-ins."""
+    if not re.fullmatch(r"\w{1,100}\*?|\*", name, re.ASCII):
+        return False
+    stem = name.removesuffix("*")
+    if stem.startswith(("nvml", "amdsmi_")):
+        return True
+    return any(call.startswith(stem) if name != stem else call == name for call in _CALLS)
 
 
 def _timed(timed: Timed, path: str) -> Iterator[str]:

@@ -6,8 +6,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from exporter.providers.simulated.catalogue import MODELS
 from exporter.providers.simulated.physics import Window
 from exporter.providers.simulated.properties import NUMBERS, TEXTS
+from exporter.validation import shown, suggestion
 
 MAX_DEVICES = 256
 MAX_PROCESSES = 20_000
@@ -23,6 +25,13 @@ Bytes = Annotated[float, Meta(ge=0.0, le=2.0**60)]
 Pid = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Status = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Small = Annotated[int, Meta(ge=0, le=1_000)]
+
+MODEL = f"one of {', '.join(MODELS)}"
+
+
+def _model(name: str) -> str | None:
+    return None if name in MODELS else f"expected {MODEL}, got {shown(name)}{suggestion(name, MODELS)}"
+
 
 Shape = Literal["idle", "constant", "square", "bursts", "training", "inference", "trace"]
 
@@ -146,7 +155,7 @@ class FaultSpec(Timed, frozen=True, kw_only=True):
 
 
 class DeviceSpec(_Strict, frozen=True, kw_only=True):
-    model: str = ""
+    model: Annotated[str, Meta(extra={"check": _model})] = ""
     count: Annotated[int, Meta(ge=1, le=MAX_DEVICES)] = 1
     load: Load = Load()
     values: Values = Values()

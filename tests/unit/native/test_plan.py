@@ -302,7 +302,7 @@ def test_calls_fail_with_the_status_of_the_fault_that_means_them(plan_path: Path
             {"model": "H100-SXM", "faults": [{"kind": "lost"}]},
             {
                 "model": "MI300X",
-                "faults": [{"kind": "lost"}, {"kind": "error", "call": "x", "status": 9, "to_seconds": 1}],
+                "faults": [{"kind": "lost"}, {"kind": "error", "call": "amdsmi_x", "status": 9, "to_seconds": 1}],
             },
         ],
         faults=[{"kind": "error", "call": "nvmlInit_v2", "status": 9}],
@@ -315,4 +315,4 @@ def test_calls_fail_with_the_status_of_the_fault_that_means_them(plan_path: Path
     assert library.plan_fault(first, b"nvmlDeviceGetPowerUsage") == 3
     assert library.plan_fault(first, b"nvmlDeviceGetName") == 0
     assert library.plan_fault(second, b"nvmlDeviceGetName") == 15
-    assert library.plan_fault(third, b"x") == 12  # the other fault's window is over
+    assert library.plan_fault(third, b"amdsmi_x") == 12  # the other fault's window is over

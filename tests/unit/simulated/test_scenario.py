@@ -40,7 +40,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
       - model: H100-SXM
         load: {pattern: square, period_seconds: -1, duty: 2}
         colour: green
-      - model: T4
+      - model: H100
         load: {pattern: sqare}
     """
     messages = mistakes(text)
@@ -48,6 +48,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
         "devices[0].load.period_seconds",
         "devices[0].load.duty",
         "devices[0].colour",
+        "devices[1].model",
         "devices[1].load.pattern",
     ]
 
@@ -55,7 +56,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
 @pytest.mark.parametrize(
     ("device", "message"),
     [
-        ({}, "devices[0].model: expected one of H100-SXM, "),
+        ({}, "devices[0].model: needed: one of H100-SXM, "),
         ({"model": "H100-SX"}, "devices[0].model: expected one of"),
         ({"model": "T4", "faults": [None]}, "devices[0].faults[0].kind: needed"),
         (
@@ -84,7 +85,11 @@ def test_all_mistakes_are_reported_at_once() -> None:
         ),
         ({"model": "T4", "faults": [{"kind": "error"}]}, "devices[0].faults[0].status: needed"),
         ({"model": "T4", "faults": [{"kind": "delay"}]}, "devices[0].faults[0].seconds: needed"),
-        ({"model": "T4", "faults": [{"kind": "hang", "call": "a b"}]}, "devices[0].faults[0].call: expected"),
+        ({"model": "T4", "faults": [{"kind": "hang", "call": "a b"}]}, "devices[0].faults[0].call: no call has"),
+        (
+            {"model": "T4", "faults": [{"kind": "hang", "call": "powre"}]},
+            'devices[0].faults[0].call: no call has the name "powre", did you mean "power"?',
+        ),
         (
             {"model": "T4", "faults": [{"kind": "lost", "from_seconds": 5, "to_seconds": 5}]},
             "devices[0].faults[0].to_seconds: not after from_seconds",
