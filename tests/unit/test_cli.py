@@ -5,6 +5,9 @@ import pytest
 from exporter import __version__
 from exporter.cli import main
 from exporter.metrics import METRIC_NAMES
+from exporter.providers import PROVIDERS
+
+KNOWN = ", ".join(PROVIDERS)
 
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -104,7 +107,7 @@ def test_mistakes_in_file_and_options_are_reported_together(tmp_path: Path, caps
     assert main(arguments) == 2
     assert capsys.readouterr().err.splitlines() == [
         f'gpu-exporter: {path}: log.level: expected one of debug, error, info, warn, got "loud"',
-        'gpu-exporter: --provider: no provider has the name "x"; there are nvidia, amd, simulated',
+        f'gpu-exporter: --provider: no provider has the name "x"; there are {KNOWN}',
         'gpu-exporter: --web.listen-address: expected HOST:PORT, [IPV6]:PORT or :PORT with a port up to 65535, got "x"',
         'gpu-exporter: --log.format: expected one of json, logfmt, got "xml"',
     ]

@@ -4,6 +4,9 @@ from pathlib import Path
 import pytest
 
 from exporter.config import Config, ConfigError, LogConfig, MetricsConfig, SamplingConfig, WebConfig, load_config
+from exporter.providers import PROVIDERS
+
+KNOWN = ", ".join(PROVIDERS)
 
 Problems = Callable[[str | bytes], list[str]]
 Load = Callable[[str], Config]
@@ -102,7 +105,7 @@ providers: [nvida]
         'metrics.disable[0]: no metric matches "gpu_powr_watts", did you mean "gpu_power_watts"?',
         'log: expected options by name, got "verbose"',
         'provider: unknown option, did you mean "providers"?',
-        'providers[0]: no provider has the name "nvida"; there are nvidia, amd, simulated, did you mean "nvidia"?',
+        f'providers[0]: no provider has the name "nvida"; there are {KNOWN}, did you mean "nvidia"?',
     ]
 
 

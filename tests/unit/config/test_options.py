@@ -1,7 +1,9 @@
 import pytest
 
 from exporter.config import Config, ConfigError, LogConfig, SamplingConfig, WebConfig, is_averaged, override
+from exporter.providers import PROVIDERS
 
+KNOWN = ", ".join(PROVIDERS)
 NAMES = {"web.listen_addresses": "--web.listen-address", "log.level": "--log.level", "providers": "--provider"}
 
 
@@ -21,7 +23,7 @@ def test_problems_are_reported_together_under_the_names_of_the_options() -> None
         override(Config(), {"web": {"listen_addresses": [":1", "x"]}, "providers": ["intel"]}, NAMES)
     assert caught.value.messages == (
         '--web.listen-address: expected HOST:PORT, [IPV6]:PORT or :PORT with a port up to 65535, got "x"',
-        '--provider: no provider has the name "intel"; there are nvidia, amd, simulated',
+        f'--provider: no provider has the name "intel"; there are {KNOWN}',
     )
 
 
