@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import select
 import sys
 import time
 from collections.abc import Iterator
@@ -20,11 +22,59 @@ def configure(level: str, form: str, stream: TextIO | None = None) -> None:
     A record's `extra` becomes fields of the line. An exception becomes its type and text, with the place that raised
     it; the whole traceback is a field at level debug.
     """
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler: logging.Handler = logging.NullHandler()
+    if stream is not None:
+        handler = logging.StreamHandler(stream)
+    elif sys.stderr is not None:  # where it was closed before the start, its descriptor may have become anything
+        handler = Unhurried(sys.stderr.fileno())
     handler.setFormatter(_Json() if form == "json" else _Logfmt())
     logging.raiseExceptions = False  # a log that cannot be written is no reason for a traceback on standard error
     logging.basicConfig(handlers=[handler], level=LEVELS[level], force=True)
     logging.captureWarnings(capture=True)
+
+
+class Unhurried(logging.Handler):
+    """Writes to a descriptor and never waits for it: a reader that does not keep up loses lines, and is told how many.
+
+    Else the daemon would stand still, and not even end, while nobody reads the pipe that it logs to.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+        self._lost = 0
+        self._torn = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            if self._lost and self._written(_told_lost(self._lost)):
+                self._lost = 0
+            if self._lost or not self._written(record):
+                self._lost += 1
+        except Exception:  # noqa: BLE001 -- as every handler: the log is not worth an exception
+            self.handleError(record)
+
+    def _written(self, record: logging.LogRecord) -> bool:
+        data = f"{self.format(record)}\n".encode("utf-8", "backslashreplace")
+        if self._torn:
+            data = b"\n" + data
+        # A pipe that is ready takes so much without waiting.
+        for start in range(0, len(data), select.PIPE_BUF):
+            if not self._poll.poll(0):
+                self._torn |= start > 0
+                return False
+            os.write(self._descriptor, data[start : start + select.PIPE_BUF])
+        self._torn = False
+        return True
+
+
+def _told_lost(count: int) -> logging.LogRecord:
+    message = "lines are lost: whoever reads the log does not keep up"
+    return logging.makeLogRecord(
+        {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING", "msg": message, "lines": count}
+    )
 
 
 class _Logfmt(logging.Formatter):

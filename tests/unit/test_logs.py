@@ -1,7 +1,9 @@
 import io
 import json
 import logging
+import os
 import re
+import select
 from collections.abc import Iterator
 from typing import Any
 
@@ -94,4 +96,35 @@ def test_a_closed_stream_raises_nothing(capsys: pytest.CaptureFixture[str]) -> N
     logs.configure("info", "logfmt", stream)
     stream.close()
     logging.getLogger().info("lost")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_pipe_that_nobody_reads_loses_lines_and_is_told_how_many() -> None:
+    reader, writer = os.pipe()
+    try:
+        handler = logs.Unhurried(writer)
+        handler.setFormatter(logging.Formatter("%(message)s%(lines)s", defaults={"lines": ""}))
+        long = "x" * (2 * select.PIPE_BUF)
+        for _ in range(100):
+            handler.emit(logging.makeLogRecord({"msg": long}))
+        read = os.read(reader, 1 << 20)
+        whole = read.count(f"{long}\n".encode())
+        assert 0 < whole < 100
+        handler.emit(logging.makeLogRecord({"msg": "after"}))
+        *_, told, after, rest = os.read(reader, 1 << 20).decode().split("\n")
+        assert told.endswith(str(100 - whole))
+        assert (after, rest) == ("after", "")
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_a_pipe_that_is_closed_raises_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        logging.raiseExceptions = False
+        logs.Unhurried(writer).emit(logging.makeLogRecord({"msg": "lost"}))
+    finally:
+        os.close(writer)
     assert capsys.readouterr().err == ""
