@@ -12,9 +12,9 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-import pytest
+from tests.tools import unavailable
 
 START_SECONDS = 30.0
 TRIES = 5
@@ -23,14 +23,6 @@ TRIES = 5
 class Tools(NamedTuple):
     prometheus: str
     promtool: str
-
-
-def unavailable(what: str, install: str) -> NoReturn:
-    """End a test whose tool is missing: skipped with the command that installs it, failed where CI is true."""
-    message = f"{what} is missing; install it with: {install}"
-    if os.environ.get("CI") == "true":
-        pytest.fail(message)
-    pytest.skip(message)
 
 
 def find(major: int) -> Tools:

@@ -21,7 +21,8 @@ from exporter.providers.simulated.machine import Machine
 from exporter.providers.simulated.scenario import load_scenario
 from tests.integration import daemon as daemons
 from tests.integration.daemon import Daemon
-from tests.integration.prometheus import Server, Tools, check_metrics, find, running, unavailable
+from tests.integration.prometheus import Server, Tools, check_metrics, find, running
+from tests.tools import unavailable
 
 WINDOW = float(os.environ.get("ENERGY_WINDOW_SECONDS", "60"))
 SCRAPE_SECONDS = 1.0

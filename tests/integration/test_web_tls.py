@@ -1,7 +1,6 @@
 """The HTTP server carries TLS: peers without a handshake hold nobody up."""
 
 import logging
-import os
 import shutil
 import ssl
 import statistics
@@ -21,6 +20,7 @@ from tests.integration.web import (
     scrapes,
     serving,
 )
+from tests.tools import unavailable
 
 pytestmark = pytest.mark.integration
 
@@ -28,10 +28,7 @@ pytestmark = pytest.mark.integration
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("openssl") is None:
-        reason = "no openssl: apt-get install openssl"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+        unavailable("openssl", "apt-get install openssl")
     directory = tmp_path_factory.mktemp("tls")
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc", "-keyout", "server.key"]
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "2"]
