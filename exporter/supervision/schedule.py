@@ -9,7 +9,7 @@ from exporter.model import Group, Groups, Sample
 
 ENUMERATE_SECONDS = 60.0
 ENUMERATE_LOST_SECONDS = 10.0
-"""While there is no device, or one is lost: its handle is void until the vendor's library has been asked for it again."""
+"""While there is no device, or one is lost: its handle is void until the library has been asked for it again."""
 ALL_LOST_SECONDS = 10.0
 """With every device lost for so long it may be the library that has lost them, as after a driver reload."""
 _JITTER = 0.1
