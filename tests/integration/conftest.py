@@ -1,11 +1,14 @@
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from exporter.providers.simulated.machine import Machine
 from tests.integration.daemon import Daemon, running
+from tests.integration.nvidia import Session, Start, session
+from tests.native.plan import standin_environment, write_plan
 
 HERE = Path(__file__).parent
 
@@ -29,3 +32,21 @@ def start_daemon(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
             return stack.enter_context(running(*arguments, **options))
 
         yield start
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    """Where the plan of the stand-in for NVML lies."""
+    return tmp_path / "plan"
+
+
+@pytest.fixture
+def start(plan: Path) -> Start:
+    """Write a machine's plan, if one is given, and start a session with the NVIDIA provider over the stand-in."""
+
+    def started(machine: Machine | None = None) -> AbstractContextManager[Session]:
+        if machine is not None:
+            write_plan(plan, machine)
+        return session(standin_environment(plan))
+
+    return started
