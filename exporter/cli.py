@@ -1,6 +1,11 @@
-"""Arguments of the command, and what each of its commands starts. Exit codes: 0 done, 1 failed, 2 wrong usage."""
+"""Arguments of the command, and what each of its commands starts. Exit codes: 0 done, 1 failed, 2 wrong usage.
+
+130: interrupted before there was anything to end in order.
+"""
 
 import argparse
+import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return command(options)
     except ConfigError as e:
         for message in e.messages:
-            print(f"gpu-exporter: {printable(message)}", file=sys.stderr)
+            _tell(message)
         return 2
 
 
@@ -105,7 +110,13 @@ def _metrics(_: argparse.Namespace) -> int:
 
 def _write(text: str) -> int:
     """Write to standard output and return the exit code."""
+    if sys.stdout is None:
+        _tell("cannot write: standard output is closed")
+        return 1
     try:
+        # Whatever the locale is: the name of a file need not be text.
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as e:
@@ -113,24 +124,29 @@ def _write(text: str) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(e, BrokenPipeError):  # whoever reads has seen enough
             return 0
-        print(f"gpu-exporter: cannot write: {e.strerror}", file=sys.stderr)
+        _tell(f"cannot write: {e.strerror}")
         return 1
     return 0
+
+
+def _tell(message: str) -> None:
+    """Write a line to standard error, if there is one."""
+    if sys.stderr is not None:  # print would take standard output instead
+        with contextlib.suppress(OSError):
+            print(f"gpu-exporter: {printable(message)}", file=sys.stderr)
 
 
 def _check_scenario(config: Config) -> None:
     """Raise ConfigError with what is wrong in the scenario: it is loaded in another process, which has no terminal."""
     if config.simulate is None:
         return
-    from exporter.providers.simulated.scenario import ScenarioError, load_scenario  # noqa: PLC0415
+    from exporter.providers.simulated.scenario import ScenarioError, read_scenario  # noqa: PLC0415
 
     try:
-        text = Path(config.simulate).read_text(encoding="utf-8", errors="replace")
+        read_scenario(Path(config.simulate), name=config.simulate)
     except (OSError, ValueError) as e:  # ValueError: the path holds what no path can
         reason = e.strerror if isinstance(e, OSError) else "no file can have this name"
         raise ConfigError([f"{config.simulate}: {reason}"]) from None
-    try:
-        load_scenario(text, name=config.simulate)
     except ScenarioError as e:
         raise ConfigError(e.messages) from None
 

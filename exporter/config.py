@@ -57,7 +57,8 @@ def _address(address: str) -> str | None:
 def _path(path: str) -> str | None:
     if path in RESERVED_PATHS:
         return f"{path} is served already"
-    if not re.fullmatch(r"(?:/[A-Za-z0-9._~-]+)+", path):
+    # Clients take /. and /.. away before they ask.
+    if not re.fullmatch(r"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]+)+", path):
         return f"expected a path such as /metrics, got {shown(path)}"
     return None
 
@@ -128,11 +129,10 @@ def is_averaged(kind: str | None, window: float | None) -> bool:
 def load_config(path: str | Path) -> Config:
     """Read a configuration file. Raises ConfigError with every problem in it, each with its key path."""
     # PyYAML is loaded where a file is read only: workers import this module for its structs.
-    from exporter.strict_yaml import MAX_BYTES, YamlError, load  # noqa: PLC0415
+    from exporter.strict_yaml import YamlError, load, read  # noqa: PLC0415
 
     try:
-        with Path(path).open("rb") as file:
-            document = load(file.read(MAX_BYTES + 1))
+        document = load(read(path))
     except OSError as e:
         raise ConfigError([f"{path}: {e.strerror}"]) from None
     except YamlError as e:

@@ -4,7 +4,13 @@ The numbers, booleans and nulls are those of YAML 1.2: `1e3` is a number, while 
 ninety are not what PyYAML's YAML 1.1 makes of them. Duplicate keys, aliases and deep nesting are refused.
 """
 
+import errno
+import os
 import re
+import select
+import stat
+import time
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -13,6 +19,8 @@ from exporter.validation import join, printable, shown
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
+MAX_SECONDS = 5.0
+"""For a pipe to deliver; one that nobody writes into would be waited for without end."""
 
 _PREFIX = "tag:yaml.org,2002:"
 _WORDS = {"null": None, "~": None, "": None, "true": True, "false": False}
@@ -70,6 +78,36 @@ class Document:
         except (KeyError, ValueError):
             self.problems.append(f"{path or 'the file'}: cannot be read as {shown(node.tag)}: {shown(text)}")
             return None
+
+
+def read(path: str | Path, *, again: bool = False) -> bytes:
+    """Return what the file holds; of one that `load` refuses for its size only the beginning.
+
+    `again`: it will be read more than once, which pipes and devices do not stand. Raises OSError, ValueError where no
+    file can have the name.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if again and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise OSError(errno.EINVAL, "not a regular file, and it is read more than once")
+        return _read(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(descriptor: int) -> bytes:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    until = time.monotonic() + MAX_SECONDS
+    data = bytearray()
+    while len(data) <= MAX_BYTES:
+        if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
+            raise TimeoutError(errno.ETIMEDOUT, f"its end did not come within {MAX_SECONDS:g} s")
+        if not (piece := os.read(descriptor, MAX_BYTES + 1 - len(data))):
+            break
+        data += piece
+    return bytes(data)
 
 
 def load(data: bytes) -> Document:

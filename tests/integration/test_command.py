@@ -1,6 +1,7 @@
 """What a person meets at the command line: the README's commands, messages, exit codes, and a prompt end."""
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -191,6 +192,7 @@ def test_an_address_that_this_host_does_not_have_is_named() -> None:
         ("--config.file", "/bin/sh"),
         ("--simulate", "/none"),
         ("--simulate", "/bin/sh"),
+        ("--simulate", "/dev/zero"),
         ("--provider", "intel"),
         ("--web.telemetry-path", "/"),
         ("--log.level", "\x1b[31m"),
@@ -207,7 +209,50 @@ def test_what_cannot_work_is_refused_without_a_traceback(arguments: tuple[str, .
     assert "\x1b" not in done.stderr
 
 
-@pytest.mark.parametrize(("into", "said"), [("| :", ""), ("> /dev/full", "cannot write: No space left on device")])
+def test_a_pipe_that_never_delivers_is_given_up(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    done = command("check-config", str(pipe))
+    assert done.returncode == 2
+    assert done.stderr == f"gpu-exporter: {pipe}: its end did not come within 5 s\n"
+
+
+def test_a_file_whose_name_is_no_text_can_be_checked(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/n\xff.yaml"
+    Path(os.fsdecode(name)).write_text("{}")
+    done = subprocess.run(
+        [sys.executable, "-m", "exporter", "check-config", name],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.endswith(b"n\\udcff.yaml: valid\n")
+
+
+def test_mistakes_are_the_exit_code_even_if_they_cannot_be_told(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("webb: {}")
+    for into in ("2>/dev/full", "2>&-"):
+        done = subprocess.run(
+            ["sh", "-c", f"{sys.executable} -m exporter check-config {tmp_path}/c.yaml {into}"],
+            cwd=ROOT,
+            capture_output=True,
+            timeout=30,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (2, b"")
+
+
+@pytest.mark.parametrize(
+    ("into", "said"),
+    [
+        ("| :", ""),
+        ("> /dev/full", "cannot write: No space left on device"),
+        (">&-", "cannot write: standard output is closed"),
+    ],
+)
 def test_output_that_nobody_takes_is_no_traceback(into: str, said: str) -> None:
     done = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m exporter metrics {into}"],

@@ -15,7 +15,7 @@ from exporter.providers.simulated.device import Fault, SimulatedDevice
 from exporter.providers.simulated.epoch import epoch_of
 from exporter.providers.simulated.machine import Machine
 from exporter.providers.simulated.readings import CALLS, Fields, Moment, identify
-from exporter.providers.simulated.scenario import ScenarioError, load_scenario
+from exporter.providers.simulated.scenario import ScenarioError, read_scenario
 
 BUILT_IN = Path(__file__).with_name("default.yaml")
 _SHOWN_MISTAKES = 3
@@ -25,7 +25,7 @@ def open_simulated(context: OpenContext) -> Opened:
     """Make the machine of the scenario file, or the one that is built in. Raises ProviderError."""
     path = BUILT_IN if context.scenario is None else Path(context.scenario)
     try:
-        scenario = load_scenario(path.read_text(encoding="utf-8", errors="replace"), name=path.name)
+        scenario = read_scenario(path, name=path.name)
         epoch = epoch_of(scenario, path, built_in=context.scenario is None, root=context.root)
         machine = Machine(scenario, epoch)
     except OSError as error:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 from exporter import strict_yaml
 from exporter.providers.simulated import loads
@@ -25,7 +26,7 @@ from exporter.providers.simulated.schema import (
 )
 from exporter.validation import ValidationError, convert, shown, suggestion
 
-__all__ = ["Scenario", "ScenarioError", "load_scenario"]
+__all__ = ["Scenario", "ScenarioError", "load_scenario", "read_scenario"]
 
 _CALLS = ("open", "enumerate", *(name for calls in CALLS.values() for name in calls))
 INFINITE = float("inf")
@@ -42,10 +43,15 @@ class ScenarioError(Exception):
         super().__init__("\n".join(messages))
 
 
-def load_scenario(text: str, *, name: str = "scenario") -> Scenario:
+def read_scenario(path: Path, *, name: str) -> Scenario:
+    """Read a scenario file. Raises OSError, ValueError where no file can have the name, and as `load_scenario`."""
+    return load_scenario(strict_yaml.read(path, again=True), name=name)
+
+
+def load_scenario(text: str | bytes, *, name: str = "scenario") -> Scenario:
     """Read a scenario from YAML. Raises ScenarioError with every mistake; messages start with `name`."""
     try:
-        document = strict_yaml.load(text.encode("utf-8", "replace"))
+        document = strict_yaml.load(text if isinstance(text, bytes) else text.encode("utf-8", "replace"))
         scenario = convert(document.value, Scenario, document.problems)
     except strict_yaml.YamlError as e:
         raise ScenarioError((f"{name}: {e}",)) from None

@@ -47,7 +47,7 @@ def test_every_option_is_read(load: Load, tmp_path: Path) -> None:
         """
 providers: [simulated]
 simulate: rig.yaml
-web: {listen_addresses: [":9000", "[::1]:9001"], telemetry_path: /gpu/metrics, max_requests: 7}
+web: {listen_addresses: [":9000", "[::1]:9001"], telemetry_path: /.gpu/..metrics, max_requests: 7}
 sampling: {energy_seconds: 0.5, load_seconds: 2, state_seconds: 1e1, processes_seconds: 20,
            deadline_seconds: 1, open_deadline_seconds: 9}
 metrics: {disable: [gpu_pcie_*, gpu_up]}
@@ -57,7 +57,7 @@ log: {level: debug, format: json}
     assert config == Config(
         providers=("simulated",),
         simulate=str(tmp_path / "rig.yaml"),
-        web=WebConfig(listen_addresses=(":9000", "[::1]:9001"), telemetry_path="/gpu/metrics", max_requests=7),
+        web=WebConfig(listen_addresses=(":9000", "[::1]:9001"), telemetry_path="/.gpu/..metrics", max_requests=7),
         sampling=SamplingConfig(
             energy_seconds=0.5,
             load_seconds=2.0,
@@ -123,6 +123,8 @@ providers: [nvida]
         ("web: {listen_addresses: localhost:1}", 'web.listen_addresses: expected a list, got "localhost:1"'),
         ("web: {listen_addresses: [9000]}", "web.listen_addresses[0]: expected text, got 9000"),
         ("web: {telemetry_path: /-/ready}", "web.telemetry_path: /-/ready is served already"),
+        ("web: {telemetry_path: /a/..}", 'web.telemetry_path: expected a path such as /metrics, got "/a/.."'),
+        ("web: {telemetry_path: /./a}", 'web.telemetry_path: expected a path such as /metrics, got "/./a"'),
         ("log: {level: loud}", 'log.level: expected one of debug, error, info, warn, got "loud"'),
         ("simulate: ''", "simulate: expected the path of a file"),
         (

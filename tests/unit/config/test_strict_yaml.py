@@ -1,4 +1,6 @@
 import json
+import os
+from pathlib import Path
 
 import pytest
 import yaml
@@ -6,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.config import Config
-from exporter.strict_yaml import YamlError, load
+from exporter.strict_yaml import MAX_BYTES, YamlError, load, read
 from exporter.validation import ValidationError, convert
 
 # PyYAML does not join the two halves that JSON writes characters beyond the first plane in.
@@ -88,3 +90,29 @@ def test_equal_keys_are_reported_wherever_they_are() -> None:
     document = load(b"a: {b: 1, b: 2}\nc: [{d: 1, d: 2}]\n'a': 3\n")
     assert document.problems == ["a.b: given twice (line 1)", "c[0].d: given twice (line 2)", "a: given twice (line 3)"]
     assert document.value == {"a": {"b": 1}, "c": [{"d": 1}]}
+
+
+def test_a_file_is_read_as_far_as_it_may_be_large(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"a" * 10)
+    assert read(path) == b"a" * 10
+    assert len(read("/dev/zero")) == MAX_BYTES + 1
+    path.write_bytes(b"a" * (2 * MAX_BYTES))
+    assert len(read(path)) == MAX_BYTES + 1
+
+
+def test_a_pipe_is_read_to_its_end() -> None:
+    reader, writer = os.pipe()
+    try:
+        os.write(writer, b"log: {}")
+        os.close(writer)
+        assert read(f"/dev/fd/{reader}") == b"log: {}"
+    finally:
+        os.close(reader)
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "/dev/null", "pipe"])
+def test_what_cannot_be_read_again_is_refused_where_it_has_to_be(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        read(tmp_path / name, again=True)
