@@ -41,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for message in e.messages:
             _tell(message)
         return 2
+    except KeyboardInterrupt:  # before the daemon listens to signals: most of a start is spent on imports
+        return 130
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -96,6 +96,18 @@ def test_a_signal_ends_it_at_once_and_its_workers_with_it(
     assert "Traceback" not in daemon.log
 
 
+def test_ctrl_c_before_the_daemon_runs_is_no_traceback(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "exporter", "--config.file", pipe], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    with pipe.open("w"):  # waits until it is read
+        process.send_signal(signal.SIGINT)
+        error = process.communicate(timeout=10)[1]
+    assert (process.returncode, error) == (130, "")
+
+
 def test_sigterm_ends_it_during_a_call_that_never_returns(start_daemon: Callable[..., Daemon], tmp_path: Path) -> None:
     scenario = tmp_path / "hanging.yaml"
     scenario.write_text(HANGING)
