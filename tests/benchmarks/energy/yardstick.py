@@ -211,7 +211,7 @@ FAULTY_NOTES = {
 
 
 def hangs(phases: int) -> Iterator[Row]:
-    note = "a fifth of the window is missing in ours and counted in gpu_energy_gap_seconds_total; others invent it"
+    note = "ours is held to what it counts; the fifth that it misses is in gap_seconds, where others invent it"
     yield _row(HANG, AVERAGE, "no accumulator", LOADS, phases, blind=True, note=note)
     meter = HONEST["renewed each 100 ms, 1 mJ"]
     yield _row(HANG, AVERAGE, "renewed each 100 ms, 1 mJ", LOADS, phases, meter=meter, blind=True)
