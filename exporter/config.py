@@ -103,6 +103,8 @@ class SamplingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     disable: tuple[Annotated[str, Meta(extra={"check": _pattern})], ...] = ()
     """Name patterns such as gpu_pcie_*; one that matches no metric is an error."""
+    created: bool = False
+    """Whether OpenMetrics says when energy counters began: on a Prometheus without its feature flag, series more."""
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -47,6 +47,8 @@ class MetricSpec(Generic[T]):
     unit: str = ""
     labels: tuple[str, ...] = ()
     kind: Kind = Kind.GAUGE
+    created: Callable[[T], float | None] | None = None
+    """Of a counter: the Unix time at which all series of the subject were 0; None where that is not known."""
 
 
 # Closed lists: providers map the vendor's words to these, and a test refuses any other value.
@@ -146,6 +148,10 @@ def _account(read: Callable[[EnergyAccount], Reading]) -> Callable[[DeviceSnapsh
     return lambda d: None if d.energy is None else read(d.energy)
 
 
+def _ledger_began(d: DeviceSnapshot) -> float | None:
+    return None if d.energy is None else d.energy.start_timestamp
+
+
 D, E, L, S = Block.DEVICE, Block.ENERGY, Block.LOAD, Block.STATE
 G, C = Kind.GAUGE, Kind.COUNTER
 
@@ -209,6 +215,7 @@ DEVICE_METRICS: tuple[MetricSpec[DeviceSnapshot], ...] = (
         "joules",
         (),
         C,
+        _ledger_began,
     ),
     MetricSpec(
         "gpu_energy_source_joules_total",
@@ -218,6 +225,7 @@ DEVICE_METRICS: tuple[MetricSpec[DeviceSnapshot], ...] = (
         "joules",
         ("source",),
         C,
+        _ledger_began,
     ),
     MetricSpec(
         "gpu_energy_hardware_joules_total",
@@ -227,6 +235,7 @@ DEVICE_METRICS: tuple[MetricSpec[DeviceSnapshot], ...] = (
         "joules",
         (),
         C,
+        _ledger_began,
     ),
     MetricSpec(
         "gpu_energy_integrated_joules_total",
@@ -236,6 +245,7 @@ DEVICE_METRICS: tuple[MetricSpec[DeviceSnapshot], ...] = (
         "joules",
         (),
         C,
+        _ledger_began,
     ),
     MetricSpec(
         "gpu_module_energy_joules_total",
@@ -260,6 +270,13 @@ DEVICE_METRICS: tuple[MetricSpec[DeviceSnapshot], ...] = (
         "ratio",
     ),
     MetricSpec(
+        "gpu_energy_uncertainty_ratio",
+        "Relative error to be expected of five minutes of gpu_energy_joules_total, besides that of the sensor itself.",
+        _account(lambda e: e.uncertainty_ratio),
+        E,
+        "ratio",
+    ),
+    MetricSpec(
         "gpu_energy_covered_seconds_total",
         "Time whose energy is in the total.",
         _account(lambda e: e.covered_seconds),
@@ -267,6 +284,7 @@ DEVICE_METRICS: tuple[MetricSpec[DeviceSnapshot], ...] = (
         "seconds",
         (),
         C,
+        _ledger_began,
     ),
     MetricSpec(
         "gpu_energy_gap_seconds_total",
@@ -276,6 +294,7 @@ DEVICE_METRICS: tuple[MetricSpec[DeviceSnapshot], ...] = (
         "seconds",
         (),
         C,
+        _ledger_began,
     ),
     MetricSpec(
         "gpu_energy_faults_total",
@@ -285,6 +304,7 @@ DEVICE_METRICS: tuple[MetricSpec[DeviceSnapshot], ...] = (
         "",
         ("fault",),
         C,
+        _ledger_began,
     ),
     MetricSpec(
         "gpu_energy_start_timestamp_seconds",

@@ -180,6 +180,8 @@ class EnergyAccount(msgspec.Struct, frozen=True, kw_only=True):
     integrated_joules: float | None
     qualified: bool
     divergence_ratio: float | None
+    uncertainty_ratio: float | None = None
+    """The relative error expected of the newest five minutes, without that of the sensor itself."""
     covered_seconds: float
     gap_seconds: float
     faults: Mapping[str, int]

@@ -59,7 +59,7 @@ async def _serve(config: Config) -> int:
         fleet.expected(name, count)
     requests = [WorkerRequest(provider=name, scenario=_scenario(config, name)) for name in names]
     supervisor = Supervisor(fleet, requests, config.sampling)
-    renderer = Renderer(config.metrics.disable)
+    renderer = Renderer(config.metrics.disable, created=config.metrics.created)
 
     async def page(form: Format, blocks: frozenset[Block] | None, gzip: bool) -> bytes:
         if blocks is None or Block.ENERGY in blocks:

@@ -94,6 +94,8 @@ def _scalar(value: object, info: inspect.Type, extra: Mapping[str, Any]) -> str 
         return None if check is None else check(value)
     if isinstance(info, inspect.LiteralType):
         fits, wanted = isinstance(value, str) and value in info.values, f"one of {', '.join(map(str, info.values))}"
+    elif isinstance(info, inspect.BoolType):
+        fits, wanted = isinstance(value, bool), "true or false"
     elif isinstance(info, inspect.IntType | inspect.FloatType):
         fits, wanted = _is_number(value, info), _number(info, extra)
     else:

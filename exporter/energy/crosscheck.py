@@ -10,6 +10,8 @@ import msgspec
 SLICE_SECONDS = 30.0
 SLICES_TO_QUALIFY = 2
 SLICES_PER_WINDOW = 10
+ALARM_BEYOND = 0.05
+"""Honest pairs of sensors agree within 1.6 % over a window."""
 QUALIFY_WITHIN = 0.10
 DISQUALIFY_BEYOND = 0.20
 LEAST_WATTS = 0.1

@@ -7,14 +7,15 @@ ignored.
 
 import msgspec
 
-from exporter.energy import accumulator, books, crosscheck, integral, powerwatch
+from exporter.energy import accumulator, books, crosscheck, integral, powerwatch, uncertainty
 from exporter.energy.accumulator import Accumulator, Step, Verdict
 from exporter.energy.books import Books
-from exporter.energy.crosscheck import CrossCheck
-from exporter.energy.integral import PowerTrack
+from exporter.energy.crosscheck import ALARM_BEYOND, CrossCheck
+from exporter.energy.integral import PowerTrack, Segment
 from exporter.energy.powerwatch import PowerWatch
 from exporter.energy.reading import EnergyReading
 from exporter.energy.sums import Sum
+from exporter.energy.uncertainty import Doubt
 
 FAST_PERIOD_SECONDS = 0.25
 """Instant power read at least this often sees a load well enough to be compared over minutes."""
@@ -43,6 +44,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     check: CrossCheck = CrossCheck()
     watch: PowerWatch = PowerWatch()
     faults: Faults = Faults()
+    doubt: Doubt = Doubt()
 
     @classmethod
     def start(cls) -> "Ledger":
@@ -76,6 +78,17 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     def divergence_ratio(self) -> float | None:
         """Accumulator against integral, minus one; None while it stands still or cannot be told."""
         return None if self.accumulator.frozen else self.check.divergence
+
+    @property
+    def uncertainty_ratio(self) -> float | None:
+        """The relative error expected of the newest five minutes of the total; None: nothing is known of it.
+
+        While the two sensors disagree by more than honest ones do, one of them is wrong by as much.
+        """
+        ratio, divergence = self.doubt.ratio, self.divergence_ratio
+        if ratio is None or divergence is None or not self.qualified or abs(divergence) <= ALARM_BEYOND:
+            return ratio
+        return max(ratio, abs(divergence))
 
     @property
     def covered_seconds(self) -> float:
@@ -121,6 +134,7 @@ def advance(ledger: Ledger, reading: EnergyReading) -> Ledger:
             disqualified=ledger.check.qualified and not check.qualified,
             power_froze=watch.stuck and not ledger.watch.stuck,
         ),
+        doubt=_doubted(ledger, booked, step, segment, reading, stuck=watch.stuck) if power.seen else ledger.doubt,
     )
 
 
@@ -144,6 +158,22 @@ def _checked(check: CrossCheck, step: Step, reading: EnergyReading, watch: Power
     window, period = reading.power_window_seconds, reading.period_seconds
     comparable = period <= FAST_PERIOD_SECONDS or (window is not None and window >= WINDOW_SHARE * period)
     return crosscheck.compare(check, reading.at - step.since, step.joules, step.integral_joules, comparable=comparable)
+
+
+def _doubted(
+    ledger: Ledger, booked: Books, step: Step, segment: Segment | None, reading: EnergyReading, *, stuck: bool
+) -> Doubt:
+    """Add the seconds that were booked, each with the error of what measured it."""
+    covered = booked.covered_seconds.value - ledger.books.covered_seconds.value
+    if ledger.check.qualified and step.verdict is Verdict.ACCEPTED and not step.resumed:
+        error = uncertainty.BY_ACCUMULATOR
+    elif stuck:
+        error = uncertainty.NOTHING_KNOWN
+    else:
+        elapsed = reading.period_seconds if segment is None else segment.end - segment.start
+        error = uncertainty.of_integral(reading.power_window_seconds, elapsed)
+    gap = booked.gap_seconds.value - ledger.books.gap_seconds.value
+    return ledger.doubt.plus(covered, error).plus(gap, uncertainty.NOTHING_KNOWN)
 
 
 def _counted(faults: Faults, step: Step, *, disqualified: bool, power_froze: bool) -> Faults:

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from exporter.exposition.compression import deflated, member
-from exporter.exposition.family import Family
+from exporter.exposition.family import Family, Lines
 from exporter.exposition.formats import Dialect, Format
 from exporter.exposition.subjects import TABLES, Table
 from exporter.metrics import Block
@@ -15,7 +15,7 @@ from exporter.model import World
 class _Rendered:
     """One version of one block: the lines of its families, and what has been made of them so far."""
 
-    def __init__(self, version: int | None, families: list[tuple[Family[Any], str]], dropped: dict[str, int]) -> None:
+    def __init__(self, version: int | None, families: list[tuple[Family[Any], Lines]], dropped: dict[str, int]) -> None:
         self.version = version
         self.dropped = dropped
         self._families = families
@@ -26,7 +26,12 @@ class _Rendered:
         page = self._plain.get(dialect)
         if page is None:
             # A family without series is not announced either.
-            page = "".join([f.announcements[dialect] + lines for f, lines in self._families if lines]).encode()
+            dated = dialect is Dialect.OPENMETRICS
+            page = "".join(
+                f.announcements[dialect] + (lines.openmetrics if dated else lines.plain)
+                for f, lines in self._families
+                if lines.plain
+            ).encode()
             self._plain[dialect] = page
         return page
 
@@ -39,14 +44,17 @@ class _Rendered:
 
 
 class Renderer:
-    """Renders pages and keeps what it rendered. `disable`: name patterns of the families to leave out."""
+    """Renders pages and keeps what it rendered.
 
-    def __init__(self, disable: Sequence[str] = ()) -> None:
+    `disable`: name patterns of the families to leave out. `created`: whether OpenMetrics says when counters began.
+    """
+
+    def __init__(self, disable: Sequence[str] = (), *, created: bool = False) -> None:
         self._families: dict[Block, list[tuple[Table[Any], list[Family[Any]]]]] = {block: [] for block in Block}
         for block, tables in self._families.items():
             for table in TABLES:
                 families = [
-                    Family(spec, table.labels)
+                    Family(spec, table.labels, created=created)
                     for spec in table.specs
                     if spec.block is block and not any(fnmatchcase(spec.name, pattern) for pattern in disable)
                 ]
@@ -88,13 +96,13 @@ class Renderer:
         return rendered
 
     def _render(self, world: World, block: Block, version: int | None) -> _Rendered:
-        families: list[tuple[Family[Any], str]] = []
+        families: list[tuple[Family[Any], Lines]] = []
         dropped: dict[str, int] = {}
         for table, members in self._families[block]:
             subjects = list(table.subjects(world))
             for family in members:
-                lines, lost = family.render(subjects)
+                lines = family.render(subjects)
                 families.append((family, lines))
-                if lost:
-                    dropped[family.spec.name] = lost
+                if lines.dropped:
+                    dropped[family.spec.name] = lines.dropped
         return _Rendered(version, families, dropped)

@@ -70,6 +70,7 @@ class Meter:
             integrated_joules=ledger.integrated_joules,
             qualified=ledger.qualified,
             divergence_ratio=ledger.divergence_ratio,
+            uncertainty_ratio=ledger.uncertainty_ratio,
             covered_seconds=ledger.covered_seconds,
             gap_seconds=ledger.gap_seconds,
             faults=msgspec.structs.asdict(ledger.faults),

@@ -25,16 +25,16 @@ devices:
 """
 
 MOVING = re.compile(
-    r"^(gpu_energy_\w*(joules|seconds)_total|gpu_energy_divergence_ratio|gpu_busy_seconds_total|gpu_throttle_seconds_total"
+    r"^(gpu_energy_\w*(joules|seconds)_total|gpu_energy_(divergence|uncertainty)_ratio|gpu_busy_seconds_total|gpu_throttle_seconds_total"
     r"|\w+_timestamp_seconds|gpu_exporter_sample_duration_seconds|gpu_exporter_devices_expected"
-    r"|gpu_exporter_build_info)(\{.*\})? .*$"
+    r"|gpu_exporter_build_info)(?P<labels>\{.*\})? .*$"
 )
 """Series whose value, or label, is not the same in each run: the series is compared, its value is not."""
 
 
 def still(page: str) -> str:
     lines = (
-        MOVING.sub(lambda m: f"{m[1]}{'' if m[1].endswith('build_info') else m[3] or ''} *", line)
+        MOVING.sub(lambda m: f"{m[1]}{'' if m[1].endswith('build_info') else m['labels'] or ''} *", line)
         for line in page.splitlines()
     )
     return "\n".join(lines) + "\n"
@@ -48,6 +48,7 @@ def test_a_training_node_of_four_mi350x(start_daemon: Callable[..., Daemon], tmp
     daemon.scrape_until(
         lambda page: len(page.all("gpu_throttle_seconds_total")) > 0 and len(page.all("gpu_busy_seconds_total")) == 4
     )
+    daemon.scrape_until(lambda page: len(page.all("gpu_energy_uncertainty_ratio")) == 4)
     daemon.scrape_until(lambda page: page.value("gpu_exporter_last_sample_timestamp_seconds") > 0)
     page = still(daemon.get().body.decode())
     golden = GOLDEN / "mi350x-training.prom"

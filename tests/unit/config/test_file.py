@@ -114,6 +114,8 @@ providers: [nvida]
     [
         ("- 1\n", "the file: expected options by name, got a list"),
         ("just words", 'the file: expected options by name, got "just words"'),
+        ("metrics: {created: 1}", "metrics.created: expected true or false, got 1"),
+        ("metrics: {created: yes}", 'metrics.created: expected true or false, got "yes"'),
         ("web: {max_requests: 1.5}", "web.max_requests: expected a whole number from 0 to 1000, got 1.5"),
         ("web: {max_requests: -1}", "web.max_requests: expected a whole number from 0 to 1000, got -1"),
         ("web: {max_requests: 010001}", "web.max_requests: expected a whole number from 0 to 1000, got 10001"),

@@ -64,3 +64,62 @@ def steps(readings: Sequence[EnergyReading]) -> Steps:
         jumps += step > most
         joules += step if 0 <= step <= most else 0
     return Steps(joules, resets, jumps)
+
+
+class TieError(Exception):
+    """Two figures that a rule compares are as good as equal: rounding would decide."""
+
+
+def total(readings: Sequence[EnergyReading], since: int) -> tuple[Fraction, Fraction]:
+    """Return the joules of the total by hardware and by integral, when the accumulator is its source after `since`.
+
+    Up to the reading of that index, at which the accumulator has a value, the integral is the source.
+    """
+    hardware, integrated, credit = Fraction(0), integral(readings[: since + 1]).joules, Fraction(0)
+    anchor, frozen = since, False
+    for now in range(since + 1, len(readings)):
+        raw, base = readings[now].counter_joules, readings[anchor].counter_joules
+        owed = _between(readings[: now + 1], readings[anchor].at)
+        if raw is None or raw == base:
+            stands = readings[now].at - readings[anchor].at >= 3.0 and _more(owed, Fraction(1, 10))
+            frozen = frozen or stands
+            if frozen:
+                integrated += max(Fraction(0), owed - credit)
+                credit = max(credit, owed)
+            continue
+        step = _believed(readings, anchor, now)
+        resumes = frozen and step is not None and (_more(credit / 2, step))
+        if step is None or resumes:
+            integrated += max(Fraction(0), owed - credit)
+            credit = Fraction(0)
+        else:
+            hardware += max(Fraction(0), step - credit)
+            credit = max(Fraction(0), credit - step)
+        anchor, frozen = now, False
+    return hardware, integrated
+
+
+def _believed(readings: Sequence[EnergyReading], anchor: int, now: int) -> Fraction | None:
+    """Return the step from the anchor; None: it is a reset or a jump."""
+    reading, base = readings[now], readings[anchor]
+    before = max(i for i in range(anchor) if readings[i].counter_joules is not None)
+    most = 1.2 * (reading.limit_watts or 5_000.0) * (reading.at - readings[before].at + 0.1)
+    step = Fraction(reading.counter_joules or 0) - Fraction(base.counter_joules or 0)
+    return None if step < 0 or _more(step, Fraction(most)) else step
+
+
+def _between(readings: Sequence[EnergyReading], start: float) -> Fraction:
+    """Return the integral from `start` on, a trapezoid counting for its share of time."""
+    points = [(r.at, r.power_watts) for r in readings if r.power_watts is not None]
+    joules = Fraction(0)
+    for (t0, p0), (t1, p1) in itertools.pairwise(points):
+        if t1 > start and not (float(t1 - t0) > 2 and float(t1 - t0) > 5 * readings[0].period_seconds):
+            share = (Fraction(t1) - max(Fraction(t0), Fraction(start))) / (Fraction(t1) - Fraction(t0))
+            joules += (Fraction(p0) + Fraction(p1)) / 2 * (Fraction(t1) - Fraction(t0)) * share
+    return joules
+
+
+def _more(a: Fraction, b: Fraction) -> bool:
+    if 0 < abs(a - b) <= Fraction(1, 10**7) * (1 + max(abs(a), abs(b))):
+        raise TieError
+    return a > b

@@ -202,6 +202,7 @@ def history(stream: Iterable[EnergyReading], ledger: Ledger | None = None) -> It
         now = ascending(state)
         assert all(a <= b for a, b in zip(before, now, strict=True)), (reading, before, now)
         assert state.total_joules == sum(state.joules_by_source.values())
+        assert state.doubt.ratio is None or 0 <= state.doubt.ratio <= 1 + 1e-9
         before = now
         yield state
 

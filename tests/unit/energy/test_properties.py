@@ -63,6 +63,27 @@ def histories(draw: st.DrawFn, size: float | None = None) -> list[EnergyReading]
     return made
 
 
+@st.composite
+def freezes(draw: st.DrawFn) -> list[EnergyReading]:
+    """Stand still for some seconds, then show a part of what was drawn, or all or more of it; again and again."""
+    at, raw, made = 0.0, 0.0, []
+
+    def read(watts: float) -> None:
+        made.append(
+            EnergyReading(at=at, power_watts=watts, power_window_seconds=1.0, limit_watts=700.0, counter_joules=raw)
+        )
+
+    rounds = st.tuples(st.integers(0, 9), st.floats(80, 650), st.floats(0, 1.3))
+    for still, watts, share in draw(st.lists(rounds, min_size=1, max_size=12)):
+        for _ in range(still):
+            at += 1.0
+            read(watts)
+        at += 1.0
+        raw += share * watts * (still + 1)
+        read(watts)
+    return made
+
+
 def qualified() -> Ledger:
     """Return a ledger that has followed an honest accumulator for 70 s."""
     load = sensors.constant(400.0)
@@ -86,7 +107,7 @@ def test_nothing_ever_falls_and_sources_sum_to_the_total(made: list[EnergyReadin
 
 
 @unhurried
-@given(histories())
+@given(st.one_of(histories(), freezes()))
 def test_nothing_ever_falls_once_qualified(made: list[EnergyReading]) -> None:
     for _ in history(later(made, 71.0), QUALIFIED):
         pass  # as above
@@ -102,6 +123,41 @@ def test_the_sums_are_those_of_the_slow_reference(made: list[EnergyReading]) -> 
     assert (ledger.faults.reset, ledger.faults.jump) == (steps.resets, steps.jumps)
     assert (ledger.integrated_joules or 0.0) == pytest.approx(float(integral.joules), rel=1e-9, abs=1e-6)
     assert (ledger.hardware_joules or 0.0) == pytest.approx(float(steps.joules), rel=1e-9, abs=1e-6)
+
+
+HONEST = list(
+    readings(
+        sensors.regular(70, 1.0),
+        sensors.averaged(sensors.constant(400.0)),
+        sensors.accumulator(sensors.constant(400.0)),
+    )
+)
+"""What QUALIFIED has read."""
+
+
+@unhurried
+@given(st.one_of(histories(), freezes()))
+def test_the_total_of_a_qualified_accumulator_is_that_of_the_slow_reference(made: list[EnergyReading]) -> None:
+    # The accumulator goes on where it was, and one period holds for all that the reference is given.
+    base = HONEST[-1].counter_joules - next((r.counter_joules for r in made if r.counter_joules is not None), 0.0)
+    moved = [
+        msgspec.structs.replace(
+            reading,
+            counter_joules=None if reading.counter_joules is None else reading.counter_joules + base,
+            period_seconds=1.0,
+        )
+        for reading in later(made, 71.0 - (made[0].at if made else 0.0))
+    ]
+    states = [QUALIFIED, *history(moved, QUALIFIED)]
+    assume(all(state.qualified for state in states))
+    since = next(i for i, state in enumerate(history(HONEST)) if state.qualified)
+    try:
+        hardware, integrated = reference.total(reference.in_order([*HONEST, *moved]), since)
+    except reference.TieError:
+        assume(False)
+    by_source = states[-1].joules_by_source
+    assert by_source["hardware"] == pytest.approx(float(hardware), rel=1e-9, abs=1e-5)
+    assert by_source["integrated"] == pytest.approx(float(integrated), rel=1e-9, abs=1e-5)
 
 
 @unhurried

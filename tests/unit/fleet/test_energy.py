@@ -163,3 +163,49 @@ def test_the_gap_rule_knows_how_often_the_device_is_read() -> None:
     instant = account(Host(card(1)), *steady(3, power_kind="instant", power_window_seconds=0.0), period=4.0)
     assert instant is not None
     assert instant.gap_seconds == 8
+
+
+@pytest.mark.parametrize(
+    ("values", "period", "said"),
+    [
+        ({}, 1.0, 0.005),
+        ({"power_kind": "instant", "power_window_seconds": 0.0}, 0.1, 0.01),
+        ({"power_kind": "average", "power_window_seconds": None}, 0.1, 0.01),
+    ],
+)
+def test_the_uncertainty_is_that_of_how_the_device_is_read(
+    values: dict[str, object], period: float, said: float
+) -> None:
+    energy = account(Host(card(1)), *steady(20, energy_counter_joules=None, **values), period=period)
+    assert energy is not None
+    assert energy.uncertainty_ratio == pytest.approx(said)
+
+
+def test_an_accumulator_without_power_has_no_uncertainty() -> None:
+    energy = account(Host(card(1)), *steady(20, power_watts=None))
+    assert energy is not None
+    assert energy.total_joules > 0
+    assert energy.uncertainty_ratio is None
+
+
+@pytest.mark.parametrize(
+    ("chosen", "values", "period", "shown"),
+    [
+        (None, {}, 1.0, True),
+        (5.0, {}, 5.0, False),
+        (1.0, {"power_kind": "instant", "power_window_seconds": 0.0}, 1.0, False),
+        (None, {"power_kind": "instant", "power_window_seconds": 0.0}, 0.1, True),
+        (None, {"power_kind": "average", "power_window_seconds": None}, 0.1, True),
+    ],
+)
+def test_accumulator_and_power_are_compared_where_the_cadence_fits_the_sensor(
+    chosen: float | None, values: dict[str, object], period: float, shown: bool
+) -> None:
+    host = Host(card(1), sampling=SamplingConfig(energy_seconds=chosen))
+    rows = steady(round(400 / period), **values)
+    for index, row in enumerate(rows):
+        row["energy_counter_joules"] = 400.0 * period * index
+    energy = account(host, *rows, period=period)
+    assert energy is not None
+    assert energy.qualified
+    assert (energy.divergence_ratio is not None) is shown
