@@ -22,6 +22,8 @@ OPTIONS: Mapping[str, str] = {
     "simulate": "--simulate",
     "web.listen_addresses": "--web.listen-address",
     "web.telemetry_path": "--web.telemetry-path",
+    "journal.directory": "--journal.directory",
+    "journal.state_directory": "--journal.state-directory",
     "log.level": "--log.level",
     "log.format": "--log.format",
 }
@@ -83,6 +85,18 @@ def _add_options(serve: argparse.ArgumentParser) -> None:
         help="default 127.0.0.1:10042; :PORT is all interfaces; may be repeated",
     )
     serve.add_argument("--web.telemetry-path", dest="web.telemetry_path", metavar="PATH", help="default /metrics")
+    serve.add_argument(
+        "--journal.directory",
+        dest="journal.directory",
+        metavar="DIR",
+        help="keep totals over restarts here; default $RUNTIME_DIRECTORY, else the state directory",
+    )
+    serve.add_argument(
+        "--journal.state-directory",
+        dest="journal.state_directory",
+        metavar="DIR",
+        help="and here over reboots; default $STATE_DIRECTORY, else the directory above",
+    )
     serve.add_argument("--log.level", dest="log.level", metavar="LEVEL", help="debug, info (default), warn or error")
     serve.add_argument("--log.format", dest="log.format", metavar="FORMAT", help="logfmt (default) or json")
     serve.add_argument("--version", action="version", version=f"gpu-exporter {__version__}")

@@ -67,6 +67,10 @@ def _scenario(path: str) -> str | None:
     return None if path and "\0" not in path else "expected the path of a file"
 
 
+def _directory(path: str) -> str | None:
+    return None if path and "\0" not in path else "expected the path of a directory"
+
+
 def _seconds(low: float, high: float) -> Meta:
     return Meta(ge=low, le=high, extra={"noun": "a number of seconds"})
 
@@ -107,6 +111,16 @@ class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Whether OpenMetrics says when energy counters began: on a Prometheus without its feature flag, series more."""
 
 
+class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where totals are kept over a restart; each defaults to what systemd gives, else to the other one.
+
+    In a configuration file they are relative to that file.
+    """
+
+    directory: Annotated[str, Meta(extra={"check": _directory})] | None = None
+    state_directory: Annotated[str, Meta(extra={"check": _directory})] | None = None
+
+
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     level: Literal["debug", "info", "warn", "error"] = "info"
     format: Literal["logfmt", "json"] = "logfmt"
@@ -120,6 +134,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     web: WebConfig = WebConfig()
     sampling: SamplingConfig = SamplingConfig()
     metrics: MetricsConfig = MetricsConfig()
+    journal: JournalConfig = JournalConfig()
     log: LogConfig = LogConfig()
 
 
@@ -143,9 +158,17 @@ def load_config(path: str | Path) -> Config:
         config = convert(document.value, Config, document.problems)
     except ValidationError as e:
         raise ConfigError(f"{path}: {message}" for message in e.messages) from None
-    if config.simulate is not None:
-        config = msgspec.structs.replace(config, simulate=str(Path(path).parent / config.simulate))
-    return config
+    beside = Path(path).parent
+    journal = {
+        name: str(beside / directory)
+        for name, directory in msgspec.structs.asdict(config.journal).items()
+        if directory is not None
+    }
+    return msgspec.structs.replace(
+        config,
+        simulate=None if config.simulate is None else str(beside / config.simulate),
+        journal=msgspec.structs.replace(config.journal, **journal),
+    )
 
 
 def override(config: Config, options: Mapping[str, Any], names: Mapping[str, str]) -> Config:

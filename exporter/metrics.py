@@ -625,6 +625,12 @@ EXPORTER_METRICS: tuple[MetricSpec[World], ...] = (
     ),
     MetricSpec("gpu_exporter_released", "Whether the devices are released on request.", lambda w: float(w.released), X),
     MetricSpec(
+        "gpu_exporter_journal_up",
+        "Whether totals are kept over a restart; absent where no directory is configured for that.",
+        lambda w: None if w.journal_up is None else float(w.journal_up),
+        X,
+    ),
+    MetricSpec(
         "gpu_exporter_series_dropped",
         "Series left off the page as duplicates or without a number, by family.",
         lambda w: {family: float(n) for family, n in w.series_dropped.items()},

@@ -239,5 +239,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """By metrics.Block: changes whenever a rendered block would."""
     workers_abandoned: int = 0
     released: bool = False
+    journal_up: bool | None = None
+    """Whether totals are kept over a restart; None: no directory is configured."""
     series_dropped: Mapping[str, int] = {}
     """By family, as counted by the renderer of the page before."""

@@ -14,6 +14,8 @@ from exporter.announce import Announcer
 from exporter.config import Config
 from exporter.exposition import Format, Renderer
 from exporter.fleet import Fleet
+from exporter.journal import Journal, opened, places
+from exporter.journal.pages import show
 from exporter.metrics import Block
 from exporter.pci import count_gpus
 from exporter.providers import PROVIDERS
@@ -61,10 +63,17 @@ async def _serve(config: Config) -> int:
     supervisor = Supervisor(fleet, requests, config.sampling)
     renderer = Renderer(config.metrics.disable, created=config.metrics.created)
 
+    journal = opened(fleet, places(config.journal, os.environ))
+
     async def page(form: Format, blocks: frozenset[Block] | None, gzip: bool) -> bytes:
         if blocks is None or Block.ENERGY in blocks:
+            until = time.monotonic() + FRESH_SECONDS
             await supervisor.fresh(FRESH_SECONDS)
-        content = renderer.page(fleet.world(time.monotonic()), form, blocks, gzip=gzip)
+            world = fleet.world(time.monotonic())
+            energy = await journal.shown(world, until - time.monotonic())
+            content = show(renderer, world, energy, form, blocks, gzip=gzip)
+        else:
+            content = renderer.page(fleet.world(time.monotonic()), form, blocks, gzip=gzip)
         fleet.dropped(renderer.dropped)
         return content
 
@@ -84,25 +93,33 @@ async def _serve(config: Config) -> int:
         )
     except ListenError as e:
         logger.error("%s", e)  # noqa: TRY400 -- the sentence is all that there is to say
+        await journal.close()
         return 1
     for address in server.addresses:
         logger.info("serving", extra={"url": f"http://{address}{config.web.telemetry_path}"})
-    return await _until(stop, supervisor, server, fleet, names)
+    return await _until(stop, supervisor, server, fleet, journal, names)
 
 
 async def _until(
-    stop: asyncio.Event, supervisor: Supervisor, server: Server, fleet: Fleet, names: tuple[str, ...]
+    stop: asyncio.Event,
+    supervisor: Supervisor,
+    server: Server,
+    fleet: Fleet,
+    journal: Journal,
+    names: tuple[str, ...],
 ) -> int:
     """Run until told to stop, or until the supervisor breaks, without which nothing works."""
     stopped = asyncio.create_task(stop.wait())
     supervising = asyncio.create_task(supervisor.run())
     looking = asyncio.create_task(_keep_looking(fleet, names))
+    keeping = asyncio.create_task(journal.keep())
     await asyncio.wait([stopped, supervising], return_when=asyncio.FIRST_COMPLETED)
     failed = supervising.done()
     if failed:
         logger.critical("the workers are no longer supervised", exc_info=supervising.exception())
     logger.info("stopping")
     looking.cancel()
+    keeping.cancel()
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
             for outcome in await asyncio.gather(server.close(), supervisor.close(), return_exceptions=True):
@@ -110,9 +127,10 @@ async def _until(
                     logger.error("the end was not in order", exc_info=outcome)
     except TimeoutError:
         logger.warning("a worker does not end; it is left behind")
+    await journal.close()
     for task in (stopped, supervising):
         task.cancel()
-    await asyncio.wait([stopped, supervising, looking], timeout=0.5)
+    await asyncio.wait([stopped, supervising, looking, keeping], timeout=0.5)
     logger.info("stopped")
     return 1 if failed else 0
 

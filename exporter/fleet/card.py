@@ -10,6 +10,7 @@ from exporter.config import SamplingConfig
 from exporter.fleet import groups
 from exporter.fleet.counters import Integral, ThrottleSeconds
 from exporter.fleet.meter import Meter
+from exporter.fleet.record import CardRecord
 from exporter.metrics import SENSORS, Block
 from exporter.model import Device, DeviceSnapshot, GpuState, Group, Sample
 
@@ -50,6 +51,22 @@ class Card:
         self._same_until = -math.inf
         """Until when neither state nor what is shown changes by the passing of time."""
         self._published: DeviceSnapshot | None = None
+
+    def restore(self, record: CardRecord, now: float) -> None:
+        """Go on from what a journal kept, before anything is known of the device."""
+        self.provider = record.provider
+        if record.meter is not None:
+            self._meter.restore(record.meter, now)
+
+    def record(self, now: float) -> CardRecord:
+        """Return what is kept over a restart."""
+        return CardRecord(
+            key=self.device.key,
+            provider=self.provider,
+            meter=self._meter.record(),
+            order=self.order,
+            unseen_seconds=now - self.silent_since if self.lost else 0.0,
+        )
 
     def identify(self, device: Device, now: float) -> None:
         """Take the identity that a provider gives, which thereby sees the device."""

@@ -5,9 +5,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from operator import attrgetter, is_
 
+import msgspec
+
 from exporter.config import SamplingConfig
 from exporter.fleet.card import Card
 from exporter.fleet.counters import NameCounts
+from exporter.fleet.record import CardRecord, FleetRecord, newest
 from exporter.metrics import Block
 from exporter.model import NOT_OPENED, Device, DeviceSnapshot, GpuState, Group, Sample, Snapshot, World
 
@@ -50,6 +53,10 @@ class Fleet:
         self._abandoned = 0
         self._released = False
         self._dropped: Mapping[str, int] = {}
+        self._journal_up: bool | None = None
+        self._awaited: dict[str, CardRecord] = {}
+        """What was kept of devices that were not seen since the start."""
+        self._restored_at = 0.0
         self._world: World | None = None
 
     def enumerated(self, provider: str, devices: tuple[Device, ...], now: float) -> None:
@@ -148,6 +155,29 @@ class Fleet:
             self._dropped = dict(series_dropped)
             self._bump(Block.EXPORTER)
 
+    def journaled(self, up: bool | None) -> None:
+        """Take whether totals are kept over a restart; None: nobody wants them to be."""
+        if up is not self._journal_up:
+            self._journal_up = up
+            self._bump(Block.EXPORTER)
+
+    def restore(self, record: FleetRecord, now: float) -> None:
+        """Go on from what was kept, before the first report."""
+        self._awaited = {card.key: card for card in record.cards}
+        self._restored_at = now
+        self._numbers.update(record.numbers)
+
+    def record(self, now: float) -> FleetRecord:
+        """Return what is to be kept over a restart: all that `world` shows of energy at this moment."""
+        unseen = now - self._restored_at
+        awaited = [
+            msgspec.structs.replace(card, unseen_seconds=card.unseen_seconds + unseen)
+            for card in self._awaited.values()
+        ]
+        return FleetRecord(
+            cards=newest([*(card.record(now) for card in self._cards.values()), *awaited]), numbers=dict(self._numbers)
+        )
+
     def world(self, now: float) -> World:
         """Return everything that a page shows at monotonic time `now`; the same object while nothing changes."""
         devices: dict[str, list[DeviceSnapshot]] = {name: [] for name in self._providers}
@@ -165,6 +195,7 @@ class Fleet:
                 versions=dict(self._versions),
                 workers_abandoned=self._abandoned,
                 released=self._released,
+                journal_up=self._journal_up,
                 series_dropped=self._dropped,
             )
         return self._world
@@ -203,15 +234,25 @@ class Fleet:
             if len(self._cards) >= MOST_DEVICES and not self._forget_one():
                 self._fail(source, "too_many_devices")
                 return
-            prefix = _SIMULATED_PREFIX if source.name == _SIMULATED else device.vendor
-            number = self._numbers[prefix]
-            self._numbers[prefix] = number + 1
-            card = Card(f"{prefix}{number}", (prefix, number), device, self._sampling, now)
-            self._cards[device.key] = card
+            card = self._new_card(source, device, now)
         owner = self._owner(device.key)
         if owner is not None:
             card.moved(owner.name)
             card.identify(owner.listed[device.key], now)
+
+    def _new_card(self, source: _Provider, device: Device, now: float) -> Card:
+        kept = self._awaited.pop(device.key, None)
+        prefix = _SIMULATED_PREFIX if source.name == _SIMULATED else device.vendor
+        number = self._numbers[prefix]
+        if kept is not None and kept.order is not None and kept.order[0] == prefix and kept.order[1] < number:
+            number = kept.order[1]
+        else:
+            self._numbers[prefix] = number + 1
+        card = Card(f"{prefix}{number}", (prefix, number), device, self._sampling, now)
+        if kept is not None:
+            card.restore(kept, now)
+        self._cards[device.key] = card
+        return card
 
     def _unlisted(self, key: str, now: float) -> None:
         card, owner = self._cards.get(key), self._owner(key)

@@ -4,6 +4,8 @@ import msgspec
 
 from exporter.config import SamplingConfig, is_averaged
 from exporter.energy import EnergyReading, Ledger, advance, detached
+from exporter.energy.reboot import after_reboot, awaits_reading
+from exporter.fleet.record import MeterRecord
 from exporter.model import EnergyAccount, Sample, Scope
 
 _OWN: frozenset[Scope] = frozenset({"gpu", "package"})
@@ -58,6 +60,25 @@ class Meter:
         self._module = self._module and detached(self._module)
         self._scope, self._scope_of_power = None, False
 
+    def record(self) -> MeterRecord | None:
+        """Return what is kept over a restart; None: nothing was counted yet."""
+        if self._ledger is None and self._module is None:
+            return None
+        return MeterRecord(
+            start_timestamp=self._start_timestamp,
+            ledger=self._ledger,
+            module=self._module,
+            scope=self._scope,
+            scope_of_power=self._scope_of_power,
+        )
+
+    def restore(self, record: MeterRecord, now: float) -> None:
+        """Go on from a record, made in this boot or already brought over from another one."""
+        self._start_timestamp = record.start_timestamp
+        self._ledger = _awaiting(record.ledger, now)
+        self._module = _awaiting(record.module, now)
+        self._scope, self._scope_of_power = record.scope, record.scope_of_power
+
     def account(self) -> EnergyAccount | None:
         """Return what is published; None: the device never showed power or an accumulator of its own."""
         ledger = self._ledger
@@ -107,6 +128,11 @@ class Meter:
                 at=at, period_seconds=self._period, counter_joules=counter, counter_range_joules=size
             )
             self._module = advance(self._module or Ledger.start(), reading)
+
+
+def _awaiting(ledger: Ledger | None, now: float) -> Ledger | None:
+    # What waited for its device since the boot has covered none of that time.
+    return after_reboot(ledger, now) if ledger is not None and awaits_reading(ledger) else ledger
 
 
 def _limit(sample: Sample) -> float | None:

@@ -23,6 +23,8 @@ class Host:
     def __init__(self, *devices: Device, sampling: SamplingConfig | None = None, now: float = 1_000.0) -> None:
         self.fleet = Fleet([("nvidia", True), ("amd", False), ("simulated", False)], sampling or SamplingConfig())
         self.now = now
+        self.wall = WALL
+        """Unix time at monotonic time 0."""
         if devices:
             self.fleet.enumerated("nvidia", devices, now)
 
@@ -30,7 +32,7 @@ class Host:
         self.give(sample(device, self.now, *groups, **values), provider)
 
     def give(self, given: Sample, provider: str = "nvidia") -> None:
-        self.fleet.observed(provider, given, self.now + 0.002, WALL + self.now + 0.002)
+        self.fleet.observed(provider, given, self.now + 0.002, self.wall + self.now + 0.002)
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
