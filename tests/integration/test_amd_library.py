@@ -364,7 +364,7 @@ def test_power_comes_through_where_there_is_no_limit(look: Look, version: str) -
 def test_values_out_of_range_are_rejected_by_name(look: Look, version: str) -> None:
     stuck = "{kind: garbage, values: {utilization_ratio: 1.4, temperature_hotspot_celsius: 300, power_watts: 60000}}"
     (sample,) = look(version, machine(f"- {{model: MI300X, faults: [{stuck}]}}")).samples
-    assert sample["rejected"] == ["power", "utilization", "temperature"]
+    assert sample["rejected"] == ["power_watts", "utilization_ratio", "temperature_celsius"]
     assert "power_watts" not in sample
     assert "utilization_ratio" not in sample
     assert sample["temperature_celsius"].keys() == {"memory"}

@@ -135,7 +135,7 @@ def test_any_other_error_is_a_failed_reading_of_that_name(code: int) -> None:
     assert (sample.utilization_ratio, sample.power_watts, sample.failed, sample.lost) == (
         None,
         20,
-        ("utilization",),
+        ("utilization_ratio",),
         False,
     )
 
@@ -144,7 +144,7 @@ def test_any_other_error_is_a_failed_reading_of_that_name(code: int) -> None:
     "raised", [ValueError("invalid literal"), KeyError("x"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad")]
 )
 def test_what_the_package_itself_trips_over_is_a_failed_reading(raised: Exception) -> None:
-    assert read(gpu(gpu_activity=raised)).failed == ("utilization",)
+    assert read(gpu(gpu_activity=raised)).failed == ("utilization_ratio",)
 
 
 @pytest.mark.parametrize("raised", [error(18), error(32), error(34), OSError("libamd_smi.so.27: cannot open")])
@@ -163,8 +163,8 @@ def test_a_library_or_driver_that_is_gone_ends_the_pass(raised: Exception) -> No
         ({"gfx_activity": 90, "umc_activity": 41, "mm_activity": "N/A"}, 0.9, ()),
         ({"gfx_activity": 0, "umc_activity": 41, "mm_activity": 65535}, 0.0, ()),
         ({"gfx_activity": 65535, "umc_activity": 41, "mm_activity": 65535}, None, ()),
-        ({"gfx_activity": 101, "umc_activity": 41, "mm_activity": 0}, None, ("utilization",)),
-        ({"gfx_activity": 1141796410, "umc_activity": 41, "mm_activity": 0}, None, ("utilization",)),
+        ({"gfx_activity": 101, "umc_activity": 41, "mm_activity": 0}, None, ("utilization_ratio",)),
+        ({"gfx_activity": 1141796410, "umc_activity": 41, "mm_activity": 0}, None, ("utilization_ratio",)),
     ],
 )
 def test_activity_is_a_percentage_or_nothing(
@@ -189,7 +189,7 @@ def test_memory_is_in_bytes_and_never_asked_for_in_the_way_that_opens_kfd() -> N
 
 def test_without_permission_for_the_render_node_the_size_of_memory_is_still_known() -> None:
     sample = read(gpu(gpu_vram_usage=error(14), gpu_memory_total=lambda kind: {"VRAM": 2**37, "GTT": 2**36}[kind]))
-    assert (sample.memory_size_bytes, sample.memory_used_bytes, sample.failed) == (2**37, None, ("memory",))
+    assert (sample.memory_size_bytes, sample.memory_used_bytes, sample.failed) == (2**37, None, ("memory_used_bytes",))
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,9 @@ def test_the_generation_of_the_link_follows_from_its_speed(raw: Any, generation:
 
 
 def test_a_link_of_no_known_generation_is_rejected() -> None:
-    assert read(gpu(pcie_info={"pcie_metric": {"pcie_speed": 12345}, "pcie_static": {}})).rejected == ("pcie_link",)
+    assert read(gpu(pcie_info={"pcie_metric": {"pcie_speed": 12345}, "pcie_static": {}})).rejected == (
+        "pcie_link_generation",
+    )
 
 
 def test_a_fan_at_full_speed_reads_255() -> None:
