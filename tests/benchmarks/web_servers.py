@@ -107,8 +107,8 @@ async def threads(certificate: Path | None) -> None:
 
 
 async def asyncio_h11(certificate: Path | None) -> None:
-    from exporter.web.messages import Request, Response  # noqa: PLC0415
-    from exporter.web.server import serve  # noqa: PLC0415
+    from exporter.web.messages import Request, Response  # noqa: PLC0415 -- in the process of its server alone
+    from exporter.web.server import serve  # noqa: PLC0415 -- in the process of its server alone
 
     async def handler(_: Request) -> Response:
         return Response(200, (("Content-Type", "text/plain"),), await make_page())
@@ -130,7 +130,7 @@ async def asgi(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 
 async def uvicorn(certificate: Path | None) -> None:
-    import uvicorn  # noqa: PLC0415
+    import uvicorn  # noqa: PLC0415 -- in the process of its server alone
 
     port = free_port()
     config = uvicorn.Config(
@@ -151,9 +151,9 @@ async def uvicorn(certificate: Path | None) -> None:
 
 
 async def granian(certificate: Path | None) -> None:
-    from granian.constants import Interfaces  # noqa: PLC0415
-    from granian.http import HTTP1Settings  # noqa: PLC0415
-    from granian.server.embed import Server  # noqa: PLC0415
+    from granian.constants import Interfaces  # noqa: PLC0415 -- in the process of its server alone
+    from granian.http import HTTP1Settings  # noqa: PLC0415 -- in the process of its server alone
+    from granian.server.embed import Server  # noqa: PLC0415 -- in the process of its server alone
 
     port = free_port()
     server = Server(

@@ -87,7 +87,7 @@ class Daemon:
         request = urllib.request.Request(self.url + path, headers=dict(headers or {}))  # noqa: S310 -- http, to ourselves
         start = time.monotonic()
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310 -- as above
                 status, got, body = response.status, response.headers, response.read()
         except urllib.error.HTTPError as e:
             with e:
