@@ -98,8 +98,8 @@ def test_averaged_devices_are_read_in_one_pass_a_second() -> None:
 def test_instant_power_is_read_at_times_that_no_load_can_lock_to() -> None:
     _, passes = play(make(), {"a": 0.0}, START + 60)
     steps = [later - earlier for earlier, later in pairwise(passes)]
-    assert min(steps) >= 0.089
-    assert max(steps) <= 0.111
+    assert min(steps) >= 0.069
+    assert max(steps) <= 0.131
     assert len({round(step, 4) for step in steps}) > 50
 
 
