@@ -15,6 +15,8 @@ from typing import NamedTuple, TypeVar
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.tools import end
+
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 20.0
 """Generous: on a busy machine a start is slow without being wrong."""
@@ -163,10 +165,4 @@ def _url(daemon: Daemon) -> str | None:
 def _end(daemon: Daemon) -> None:
     if daemon.process.poll() is None:
         daemon.process.send_signal(signal.SIGCONT)
-        daemon.process.terminate()
-        try:
-            daemon.process.wait(10)
-        except subprocess.TimeoutExpired:
-            # Its workers die with it.
-            daemon.process.kill()
-            daemon.process.wait(10)
+    end(daemon.process)  # its workers die with it

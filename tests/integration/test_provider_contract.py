@@ -76,13 +76,6 @@ def ask(provider: str, text: str, sound: str, tmp_path: Path) -> None:
     scenario.write_text(text)
     write_plan(plan, Machine(load_scenario(text), time.monotonic() - 1000))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **STANDINS[provider](plan, tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.integration.contract", provider, str(scenario), sound],
-        cwd="/",
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    command = [sys.executable, "-m", "tests.integration.contract", provider, str(scenario), sound]
+    done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
