@@ -1,3 +1,4 @@
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -9,6 +10,7 @@ from exporter.providers.simulated.machine import Machine
 from tests.integration.amd import Look, Seen, parse, run_script
 from tests.integration.daemon import Daemon, running
 from tests.integration.nvidia import Session, Start, session
+from tests.integration.supervised import descendants
 from tests.native.amdsmi_layout import amdsmi_tree
 from tests.native.plan import standin_environment, write_plan
 
@@ -66,3 +68,13 @@ def look(tmp_path: Path) -> Look:
         return parse(run_script(tmp_path, environment, "read" if then is None else "read swap read"))
 
     return run
+
+
+@pytest.fixture
+def no_child_is_left() -> Iterator[None]:
+    """Fail where a worker outlives the test."""
+    yield
+    began = time.monotonic()
+    while left := descendants():  # on a busy machine one that was killed may take a moment to be gone
+        assert time.monotonic() - began < 1.0, left
+        time.sleep(0.01)
