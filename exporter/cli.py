@@ -104,9 +104,8 @@ def _add_options(serve: argparse.ArgumentParser) -> None:
 
 def _serve(options: argparse.Namespace) -> int:
     config = _config(options.file, vars(options))
-    # Imported here, as in the commands below: each command loads no more than it needs.
-    from exporter import logs  # noqa: PLC0415
-    from exporter.serve import serve  # noqa: PLC0415
+    from exporter import logs  # noqa: PLC0415 -- each command loads no more than it needs
+    from exporter.serve import serve  # noqa: PLC0415 -- as above
 
     _check_scenario(config)
     logs.configure(config.log.level, config.log.format)
@@ -119,7 +118,7 @@ def _check_config(options: argparse.Namespace) -> int:
 
 
 def _metrics(_: argparse.Namespace) -> int:
-    from exporter.reference import markdown  # noqa: PLC0415
+    from exporter.reference import markdown  # noqa: PLC0415 -- as above
 
     return _write(markdown())
 
@@ -156,7 +155,7 @@ def _check_scenario(config: Config) -> None:
     """Raise ConfigError with what is wrong in the scenario: it is loaded in another process, which has no terminal."""
     if config.simulate is None:
         return
-    from exporter.providers.simulated.scenario import ScenarioError, read_scenario  # noqa: PLC0415
+    from exporter.providers.simulated.scenario import ScenarioError, read_scenario  # noqa: PLC0415 -- as above
 
     try:
         read_scenario(Path(config.simulate), name=config.simulate)

@@ -145,8 +145,8 @@ def is_averaged(kind: str | None, window: float | None) -> bool:
 
 def load_config(path: str | Path) -> Config:
     """Read a configuration file. Raises ConfigError with every problem in it, each with its key path."""
-    # PyYAML is loaded where a file is read only: workers import this module for its structs.
-    from exporter.strict_yaml import YamlError, load, read  # noqa: PLC0415
+    # Workers import this module for its structs.
+    from exporter.strict_yaml import YamlError, load, read  # noqa: PLC0415 -- PyYAML where a file is read only
 
     try:
         document = load(read(path))

@@ -92,9 +92,9 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     read_seconds: Mapping[Group, float] = {}
     """How long the read of each group took."""
     failed: tuple[str, ...] = ()
-    """Names of readings that broke: the vendor answered an unexpected error."""
+    """Readings that broke, by field of this record: the vendor answered an unexpected error."""
     rejected: tuple[str, ...] = ()
-    """Names of readings whose value was outside its physical range."""
+    """Readings whose value was outside its physical range, by field of this record."""
 
     power_watts: float | None = None
     power_kind: Literal["average", "instant"] | None = None

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import platform
+import resource
 import signal
 import time
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from exporter.pci import count_gpus
 from exporter.providers import PROVIDERS
 from exporter.supervision.frames import WorkerRequest
 from exporter.supervision.supervisor import Supervisor
-from exporter.web.limits import Limits
+from exporter.web.limits import Limits, fitted, needed
 from exporter.web.listen import ListenError
 from exporter.web.routes import PROBES, build
 from exporter.web.server import Server
@@ -88,7 +89,7 @@ async def _serve(config: Config) -> int:
         server = await listen(
             config.web.listen_addresses,
             handler,
-            limits=Limits(max_requests=config.web.max_requests),
+            limits=_limits(config),
             uncounted=PROBES,
         )
     except ListenError as e:
@@ -154,6 +155,17 @@ async def _keep_looking(fleet: Fleet, names: tuple[str, ...]) -> None:
 def _expected(names: tuple[str, ...]) -> Mapping[str, int | None]:
     vendors = {name: PROVIDERS[name].pci_vendor for name in names}
     return {name: None if vendor is None else count_gpus(vendor) for name, vendor in vendors.items()}
+
+
+def _limits(config: Config) -> Limits:
+    """Return the limits on clients, after raising that on descriptors as far as they need it and it may be raised."""
+    limits = Limits(max_requests=config.web.max_requests)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = needed(limits) if hard == resource.RLIM_INFINITY else min(needed(limits), hard)
+    if resource.RLIM_INFINITY != soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return limits if soft == resource.RLIM_INFINITY else fitted(limits, soft)
 
 
 def _scenario(config: Config, name: str) -> str | None:

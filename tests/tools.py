@@ -1,6 +1,7 @@
-"""What a test does whose outside tool is missing."""
+"""Outside tools and processes of tests: what happens when one is missing, and how one is ended."""
 
 import os
+import subprocess
 from typing import NoReturn
 
 import pytest
@@ -12,3 +13,15 @@ def unavailable(what: str, install: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(message)
     pytest.skip(message, allow_module_level=True)
+
+
+def end(process: "subprocess.Popen[bytes]", seconds: float = 10.0) -> None:
+    """Ask the process to end, and kill it when it has not after so many seconds."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(10)

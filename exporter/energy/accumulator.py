@@ -42,6 +42,8 @@ class Step(NamedTuple):
     """Since the anchor."""
     covered: bool
     """Whether power readings cover the time since the anchor without a gap."""
+    spacing: float
+    """The longest time between two of them, in seconds."""
     frozen: bool
     """Whether the accumulator stands still, or did until this step."""
     froze: bool
@@ -66,6 +68,8 @@ class Accumulator(msgspec.Struct, frozen=True, gc=False):
     """When the accumulator was last read, changed or not."""
     integral_joules: float = 0.0
     gap_seconds: float = 0.0
+    spacing: float = 0.0
+    """The longest time between two power readings."""
     frozen: bool = False
 
 
@@ -79,9 +83,11 @@ def follow(
             # There is no read before the first value, which may stand since the start of a pause.
             before = reading.at - FROZEN_AFTER_SECONDS
             accumulator = Accumulator(raw, reading.at, before, reading.at)
-        return accumulator, Step(Verdict.NONE, 0.0, reading.at, 0.0, False, False, False)
+        return accumulator, Step(Verdict.NONE, 0.0, reading.at, 0.0, False, 0.0, False, False)
 
-    integral, gap = accumulator.integral_joules, accumulator.gap_seconds
+    integral, gap, spacing = accumulator.integral_joules, accumulator.gap_seconds, accumulator.spacing
+    if segment is not None:
+        spacing = max(spacing, segment.end - segment.start)
     if (part := segment and segment.after(accumulator.at)) is not None:
         if part.joules is None:
             gap += part.end - part.start
@@ -97,11 +103,13 @@ def follow(
         )
         frozen = accumulator.frozen or froze
         read_at = accumulator.read_at if raw is None else reading.at
-        still = Accumulator(accumulator.joules, accumulator.at, accumulator.before_at, read_at, integral, gap, frozen)
-        return still, Step(Verdict.NONE, 0.0, accumulator.at, integral, covered, frozen, froze)
+        still = Accumulator(
+            accumulator.joules, accumulator.at, accumulator.before_at, read_at, integral, gap, spacing, frozen
+        )
+        return still, Step(Verdict.NONE, 0.0, accumulator.at, integral, covered, spacing, frozen, froze)
 
     verdict, joules = _judge(accumulator, raw, reading)
-    step = Step(verdict, joules, accumulator.at, integral, covered, accumulator.frozen, False)
+    step = Step(verdict, joules, accumulator.at, integral, covered, spacing, accumulator.frozen, False)
     return Accumulator(raw, reading.at, accumulator.read_at, reading.at), step
 
 

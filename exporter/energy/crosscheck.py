@@ -16,6 +16,8 @@ QUALIFY_WITHIN = 0.10
 DISQUALIFY_BEYOND = 0.20
 LEAST_WATTS = 0.1
 """Below this mean power the two agree on nothing: neither evidence for nor against."""
+COMPARABLE_SHARE = 0.9
+"""Of a window's time: single reads that are late do not spoil it."""
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -24,6 +26,8 @@ class Slice(msgspec.Struct, frozen=True, gc=False, array_like=True):
     seconds: float = 0.0
     hardware: float = 0.0
     integrated: float = 0.0
+    comparable_seconds: float = 0.0
+    """In which the power readings saw the load well enough."""
 
 
 class CrossCheck(msgspec.Struct, frozen=True):
@@ -40,12 +44,17 @@ class CrossCheck(msgspec.Struct, frozen=True):
 def compare(check: CrossCheck, seconds: float, hardware: float, integrated: float, *, comparable: bool) -> CrossCheck:
     """Add a step of which both accounts are known.
 
-    `comparable`: whether the power readings see the load well enough (their window is at least their period, or they
-    come at about 10 Hz). If not, divergence is withheld, nothing is disqualified, and it takes a whole window to
-    qualify: instant power at 1 Hz strays by 18 % RMS in a minute, and by 8 % in five.
+    `comparable`: whether the power readings saw the load well enough (their window is at least the time between them,
+    or they came at about 10 Hz). Where they did not, divergence is withheld, nothing is disqualified, and it takes a
+    whole window to qualify: instant power at 1 Hz strays by 18 % RMS in a minute, and by 8 % in five.
     """
     old = check.growing
-    grown = Slice(old.seconds + seconds, old.hardware + hardware, old.integrated + integrated)
+    grown = Slice(
+        old.seconds + seconds,
+        old.hardware + hardware,
+        old.integrated + integrated,
+        old.comparable_seconds + seconds * comparable,
+    )
     if grown.seconds < SLICE_SECONDS:
         return CrossCheck(check.qualified, check.divergence, grown, check.slices, check.judged)
 
@@ -54,15 +63,20 @@ def compare(check: CrossCheck, seconds: float, hardware: float, integrated: floa
     newest = _divergence(slices, SLICES_PER_WINDOW)
     qualified = check.qualified
     if not qualified:
-        needed = SLICES_TO_QUALIFY if comparable else SLICES_PER_WINDOW
+        needed = SLICES_TO_QUALIFY if _comparable(slices[-SLICES_TO_QUALIFY:]) else SLICES_PER_WINDOW
         found = _divergence(slices, needed) if judged >= needed else None
         qualified = found is not None and abs(found) <= QUALIFY_WITHIN
         judged = needed if qualified else judged
-    elif comparable and judged == 2 * SLICES_PER_WINDOW:
+    elif judged == 2 * SLICES_PER_WINDOW and _comparable(slices):
         before = _divergence(slices[:SLICES_PER_WINDOW], SLICES_PER_WINDOW)
         if _beyond(newest) and _beyond(before):
             qualified, judged = False, 0
-    return CrossCheck(qualified, newest if comparable else None, Slice(), slices, judged)
+    divergence = newest if _comparable(slices[-SLICES_PER_WINDOW:]) else None
+    return CrossCheck(qualified, divergence, Slice(), slices, judged)
+
+
+def _comparable(slices: tuple[Slice, ...]) -> bool:
+    return sum(part.comparable_seconds for part in slices) >= COMPARABLE_SHARE * sum(part.seconds for part in slices)
 
 
 def _divergence(slices: tuple[Slice, ...], count: int) -> float | None:

@@ -17,10 +17,10 @@ from exporter.energy.reading import EnergyReading
 from exporter.energy.sums import Sum
 from exporter.energy.uncertainty import Doubt
 
-FAST_PERIOD_SECONDS = 0.25
+FAST_SECONDS = 0.25
 """Instant power read at least this often sees a load well enough to be compared over minutes."""
 WINDOW_SHARE = 0.9
-"""Averaging windows that cover this share of the period leave no time unseen that matters."""
+"""Averaging windows that cover this share of the time between two reads leave none unseen that matters."""
 
 
 class Faults(msgspec.Struct, frozen=True, gc=False):
@@ -155,8 +155,9 @@ def detached(ledger: Ledger) -> Ledger:
 def _checked(check: CrossCheck, step: Step, reading: EnergyReading, watch: PowerWatch) -> CrossCheck:
     if step.verdict is not Verdict.ACCEPTED or not step.covered or step.resumed or watch.stuck:
         return check
-    window, period = reading.power_window_seconds, reading.period_seconds
-    comparable = period <= FAST_PERIOD_SECONDS or (window is not None and window >= WINDOW_SHARE * period)
+    # As it was read, not as it should be: with many devices or slow calls that is less often.
+    window, spacing = reading.power_window_seconds, max(reading.period_seconds, step.spacing)
+    comparable = spacing <= FAST_SECONDS or (window is not None and window >= WINDOW_SHARE * spacing)
     return crosscheck.compare(check, reading.at - step.since, step.joules, step.integral_joules, comparable=comparable)
 
 

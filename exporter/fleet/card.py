@@ -80,6 +80,7 @@ class Card:
         """Be read by another provider from here on."""
         if self.provider and self.provider != provider:
             self._meter.detach()
+            self._dirty.add(Group.ENERGY)  # the account, even where there are no readings to forget
             self._forget_readings()
         self.provider = provider
 

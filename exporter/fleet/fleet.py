@@ -48,6 +48,8 @@ class Fleet:
         self._sampling = sampling
         self._providers = {name: _Provider(name, wanted=wanted) for name, wanted in providers}
         self._cards: dict[str, Card] = {}
+        self._aliases: dict[str, str] = {}
+        """Keys of cards by another key that a provider gave them for a time."""
         self._numbers: dict[str, int] = defaultdict(int)
         self._versions = {block.value: 0 for block in Block}
         self._abandoned = 0
@@ -63,7 +65,7 @@ class Fleet:
         """Take what a provider enumerates; what it listed before and does not list any more is lost to it."""
         source = self._providers[provider]
         listed: dict[str, Device] = {}
-        for device in devices:
+        for device in map(self._recognised, devices):
             if device.key in listed:
                 self._fail(source, "duplicate_identity")
             else:
@@ -83,7 +85,10 @@ class Fleet:
         for name in sample.rejected:
             source.rejections.add(name)
             source.changed = True
-        key = sample.device.key
+        device = self._recognised(sample.device)
+        if device is not sample.device:
+            sample = msgspec.structs.replace(sample, device=device)
+        key = device.key
         if key not in source.listed:
             source.listed[key] = sample.device
             self._place(source, sample.device, now)
@@ -112,7 +117,7 @@ class Fleet:
 
     def device_state(self, key: str, state: GpuState) -> None:
         """Put a device in question (HUNG) or clear it (OK)."""
-        card = self._cards.get(key)
+        card = self._cards.get(self._aliases.get(key, key))
         if card is not None:
             card.hung = state is GpuState.HUNG
 
@@ -226,6 +231,25 @@ class Fleet:
         if before is None or _about_provider(before) != _about_provider(after):
             self._bump(Block.EXPORTER)
         return after
+
+    def _recognised(self, device: Device) -> Device:
+        """Return the device under the key of the card it is.
+
+        A card whose identity cannot be read for a time has its address for a key. It is not a second card.
+        """
+        if device.key in self._cards or device.pci_address is None:
+            return device
+        for card in self._cards.values():
+            known = card.device
+            if (known.vendor, known.pci_address) != (device.vendor, device.pci_address):
+                continue
+            if device.pci_address not in (device.key, known.key):
+                continue  # another card in the same slot
+            if len(self._aliases) >= MOST_DEVICES:
+                self._aliases.clear()
+            self._aliases[device.key] = known.key
+            return known if device.key == device.pci_address else msgspec.structs.replace(device, key=known.key)
+        return device
 
     def _place(self, source: _Provider, device: Device, now: float) -> None:
         """Give a device that a provider lists its card, under the first provider that lists it."""

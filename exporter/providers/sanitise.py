@@ -52,8 +52,13 @@ class Readings:
         """Note that a reading broke: an error that does not mean "not supported"."""
         self._failed[name] = None
 
-    def number(self, name: str, raw: object, bounds: Range, scale: float = 1.0, *, bits: int = 0) -> float | None:
-        """Return `raw` x `scale`, or None when it is absent, a sentinel, or outside `bounds` (noted as rejected).
+    def number(
+        self, name: str, raw: object, bounds: Range, scale: float = 1.0, *, per: float = 1.0, bits: int = 0
+    ) -> float | None:
+        """Return `raw` x `scale` / `per`, or None when it is absent, a sentinel, or outside `bounds` (rejected).
+
+        `name`: the field of Sample that it is for. Hundredths and thousandths are given as `per`: 35 / 100 is 0.35, and
+        35 x 0.01 is 0.35000000000000003.
 
         `bits`: width of the raw field where only its own all-ones value means missing; 0: any width's does.
         """
@@ -65,7 +70,7 @@ class Readings:
         if is_sentinel(raw, bits) or (isinstance(raw, float) and math.isnan(raw)):
             return None
         # Compared before scaling: an integer may be too large to become a float at all.
-        value = raw * scale if abs(raw) < 2**65 else math.inf
+        value = raw * scale / per if abs(raw) < 2**65 else math.inf
         if not bounds.low <= value <= bounds.high:
             self._rejected[name] = None
             return None

@@ -72,7 +72,7 @@ class Child:
                 return
             case frames.Waiting(seconds):
                 self.passed = True
-                self._does(Activity.WAITING, now, min(seconds, _LONGEST_WAIT_SECONDS) + deadline)
+                self._does(Activity.WAITING, now, min(_LONGEST_WAIT_SECONDS, seconds) + deadline)
             case frames.Enumerating():
                 self._does(Activity.ENUMERATING, now, open_deadline)
             case frames.Opened(version):

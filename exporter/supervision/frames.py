@@ -15,6 +15,8 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 FRESH_SECONDS = 0.05
 """An energy reading that is younger is as good as a fresh one."""
 _LENGTH_BYTES = 4
+_LEAST, _MOST = -(2**63), 2**64 - 1
+"""Whole numbers that msgpack has room for."""
 
 Cause = Literal["unavailable", "lost", "crash"]
 
@@ -121,10 +123,14 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encode(frame: Request | Report) -> bytes:
-    """Return the packed frame. Text that is not valid Unicode is replaced, as one bad name must not cost a device."""
+    """Return the packed frame.
+
+    Text that is not valid Unicode is replaced, and a whole number beyond 64 bits is no value: one of them must not cost
+    a device.
+    """
     try:
         payload = _encoder.encode(frame)
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, OverflowError):
         payload = _encoder.encode(_scrubbed(msgspec.to_builtins(frame)))
     return len(payload).to_bytes(_LENGTH_BYTES, "big") + payload
 
@@ -136,6 +142,8 @@ def _scrubbed(value: Any) -> Any:
         return {_scrubbed(name): _scrubbed(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_scrubbed(item) for item in value]
+    if isinstance(value, int) and not _LEAST <= value <= _MOST:
+        return None
     return value
 
 

@@ -116,9 +116,9 @@ class Keeper:
                 case Ask(child, request):
                     self._ask(self._processes[child], request)
                 case Abandoned(count):
-                    logger.warning(
-                        "children that cannot be killed", extra={"provider": self._request.provider, "count": count}
-                    )
+                    level = logging.WARNING if count else logging.INFO
+                    message = "child processes that cannot be killed: the driver does not let go of them"
+                    logger.log(level, message, extra={"provider": self._request.provider, "count": count})
                     self._abandoned()
                 case Status() | State() | Restarted():
                     if not self._closing:

@@ -293,7 +293,7 @@ class Watch:
             for other in self._devices:
                 self._suspect(other, reason)
         elif verdict is Verdict.QUARANTINE:
-            reason += " for the second time: it is left out"
+            reason += " for the second time: the others go on without it, and it is tried again now and then"
         self._suspect(key, reason)
         return reason
 

@@ -31,6 +31,22 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How long a peer may take to hang up after the last response, so that it can still read it."""
 
 
+KEPT = 24
+"""Descriptors that connections leave to the log, the workers and what starts them."""
+
+
+def needed(limits: Limits) -> int:
+    """Return how many descriptors the daemon may come to use."""
+    return limits.max_requests + limits.max_idle + KEPT
+
+
+def fitted(limits: Limits, descriptors: int) -> Limits:
+    """Return the limits, made smaller where so many descriptors do not suffice."""
+    room = max(2, descriptors - KEPT)
+    requests = min(limits.max_requests, max(room // 2, room - limits.max_idle))
+    return msgspec.structs.replace(limits, max_requests=requests, max_idle=min(limits.max_idle, room - requests))
+
+
 class Peer(Protocol):
     def evict(self) -> None:
         """Close at once, because others need the room."""

@@ -1,6 +1,5 @@
 """How a listen address becomes a socket that listens, or a reason why not."""
 
-import asyncio
 import errno
 import socket
 
@@ -22,12 +21,12 @@ class ListenError(Exception):
     """An address cannot be listened on. The message is for people and names the address."""
 
 
-async def open_sockets(addresses: tuple[str, ...]) -> list[socket.socket]:
-    """One listening socket for each address, or none at all. Raises ListenError."""
+def open_sockets(addresses: tuple[str, ...]) -> list[socket.socket]:
+    """One listening socket for each address, or none at all. Waits for names to be resolved. Raises ListenError."""
     sockets: list[socket.socket] = []
     try:
         for address in addresses:
-            sockets.append(await _open(address))  # noqa: PERF401 - those opened before one that fails must be closed
+            sockets.append(_open(address))  # noqa: PERF401 - those opened before one that fails must be closed
     except BaseException:
         for each in sockets:
             each.close()
@@ -35,7 +34,7 @@ async def open_sockets(addresses: tuple[str, ...]) -> list[socket.socket]:
     return sockets
 
 
-async def _open(address: str) -> socket.socket:
+def _open(address: str) -> socket.socket:
     parsed = parse_address(address)
     if parsed is None:
         raise ListenError(f"cannot listen on {address!r}: expected host:port, [IPv6]:port or :port")
@@ -43,9 +42,8 @@ async def _open(address: str) -> socket.socket:
     if not host:
         return _all_interfaces(address, port)
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        # Not through the event loop, which would keep a thread for it as long as the daemon lives.
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise ListenError(f"cannot listen on {address}: the host name is not known ({error})") from error
     # A name such as localhost often has addresses of both kinds: IPv4 is what a scrape configuration means by it.

@@ -43,7 +43,7 @@ class Server:
 
     async def listen(self, addresses: Sequence[str]) -> None:
         """Listen on all of them or on none. Raises ListenError."""
-        sockets = await open_sockets(tuple(addresses))
+        sockets = open_sockets(tuple(addresses))
         self.addresses = tuple(written(*each.getsockname()[:2]) for each in sockets)
         crowd = self._site.crowd
         self._listeners += [Listener(each, lambda: Connection(self._site), crowd.make_room) for each in sockets]

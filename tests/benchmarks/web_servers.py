@@ -7,8 +7,6 @@ runs in a process of its own and serves the same page of 100 kB, made by a corou
 daemon's is. The servers take turns, so that the load of the machine is the same for all.
 """
 
-import argparse
-import asyncio
 import contextlib
 import functools
 import importlib.metadata
@@ -20,169 +18,38 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-PAGE = b"".join(b'gpu_power_watts{gpu="nvidia%d",uuid="GPU-%032d"} 412.5\n' % (n % 8, n) for n in range(1330))
+from tests.benchmarks.web_candidates import MAX_REQUESTS, PAGE
+
 SCRAPES = 300
+
+
 ROUND = 10
+
+
 PEERS = 20
-MAX_REQUESTS = 40
+
+
 PATIENCE = 15.0
 """Seconds after which a server is taken to keep silent peers for good."""
+
+
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain\r\n\r\n"
+
+
 SERVERS = ("threads", "asyncio+h11", "uvicorn", "granian")
-
-
-async def make_page() -> bytes:
-    await asyncio.sleep(0)  # where the daemon asks its workers for fresh energy
-    return PAGE
-
-
-# The candidates: each serves until its process is ended, and announces its port.
-
-
-def announce(port: int) -> None:
-    print(port, flush=True)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
-
-
-def context_of(certificate: Path | None) -> ssl.SSLContext | None:
-    if certificate is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, certificate.with_suffix(".key"))
-    return context
-
-
-async def bare(certificate: Path | None) -> None:
-    context_of(certificate)
-    announce(0)
-    await asyncio.Event().wait()
-
-
-async def threads(certificate: Path | None) -> None:
-    import http.server  # noqa: PLC0415 - each process has its own server only
-
-    loop, context = asyncio.get_running_loop(), context_of(certificate)
-
-    class Scrape(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        timeout = 10
-
-        def do_GET(self) -> None:
-            page = asyncio.run_coroutine_threadsafe(make_page(), loop).result()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain")
-            self.send_header("Content-Length", str(len(page)))
-            self.end_headers()
-            self.wfile.write(page)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    class Server(http.server.ThreadingHTTPServer):
-        request_queue_size = 128
-
-        def finish_request(self, request: Any, client_address: Any) -> None:
-            if context is not None:
-                request.settimeout(10)
-                request = context.wrap_socket(request, server_side=True)
-            super().finish_request(request, client_address)
-
-        def handle_error(self, *_: object) -> None:
-            pass
-
-    server = Server(("127.0.0.1", 0), Scrape)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    announce(server.server_port)
-    await asyncio.Event().wait()
-
-
-async def asyncio_h11(certificate: Path | None) -> None:
-    from exporter.web.messages import Request, Response  # noqa: PLC0415
-    from exporter.web.server import serve  # noqa: PLC0415
-
-    async def handler(_: Request) -> Response:
-        return Response(200, (("Content-Type", "text/plain"),), await make_page())
-
-    context = context_of(certificate)
-    server = await serve(("127.0.0.1:0",), handler, tls=None if context is None else lambda: context)
-    announce(int(server.addresses[0].rpartition(":")[2]))
-    await asyncio.Event().wait()
-
-
-async def asgi(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    if scope["type"] != "http":
-        return
-    await receive()
-    page = await make_page()
-    headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(page))]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": page})
-
-
-async def uvicorn(certificate: Path | None) -> None:
-    import uvicorn  # noqa: PLC0415
-
-    port = free_port()
-    config = uvicorn.Config(
-        asgi,
-        port=port,
-        http="h11",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        timeout_keep_alive=90,
-        limit_concurrency=MAX_REQUESTS,
-        ssl_certfile=certificate,
-        ssl_keyfile=None if certificate is None else certificate.with_suffix(".key"),
-    )
-    announce(port)
-    await uvicorn.Server(config).serve()
-
-
-async def granian(certificate: Path | None) -> None:
-    from granian.constants import Interfaces  # noqa: PLC0415
-    from granian.http import HTTP1Settings  # noqa: PLC0415
-    from granian.server.embed import Server  # noqa: PLC0415
-
-    port = free_port()
-    server = Server(
-        asgi,
-        port=port,
-        interface=Interfaces.ASGINL,
-        backpressure=MAX_REQUESTS,
-        http1_settings=HTTP1Settings(header_read_timeout=10_000),
-        log_enabled=False,
-        ssl_cert=certificate,
-        ssl_key=None if certificate is None else certificate.with_suffix(".key"),
-    )
-    announce(port)
-    await server.serve()
-
-
-CANDIDATES = {"bare": bare, "threads": threads, "asyncio+h11": asyncio_h11, "uvicorn": uvicorn, "granian": granian}
-
-
-# The measuring side.
 
 
 class Process:
     """One server in a process of its own."""
 
     def __init__(self, name: str, certificate: Path | None = None) -> None:
-        command = [sys.executable, "-m", "tests.benchmarks.web_servers", "--serve", name]
+        command = [sys.executable, "-m", "tests.benchmarks.web_candidates", name]
         if certificate is not None:
-            command += ["--certificate", str(certificate)]
+            command.append(str(certificate))
         self._child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         if self._child.stdout is None:
             raise AssertionError("stdout is a pipe")
@@ -410,13 +277,6 @@ def versions() -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--serve", choices=CANDIDATES)
-    parser.add_argument("--certificate", type=Path)
-    arguments = parser.parse_args()
-    if arguments.serve:
-        asyncio.run(CANDIDATES[arguments.serve](arguments.certificate))
-        return
     rows: dict[str, list[str]] = {"version": versions()}
     with processes(None) as servers:
         measure_plain(servers, rows)

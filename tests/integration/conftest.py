@@ -1,3 +1,4 @@
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -6,8 +7,11 @@ from typing import Any
 import pytest
 
 from exporter.providers.simulated.machine import Machine
+from tests.integration.amd import Look, Seen, parse, run_script
 from tests.integration.daemon import Daemon, running
 from tests.integration.nvidia import Session, Start, session
+from tests.integration.supervised import descendants
+from tests.native.amdsmi_layout import amdsmi_tree
 from tests.native.plan import standin_environment, write_plan
 
 HERE = Path(__file__).parent
@@ -50,3 +54,27 @@ def start(plan: Path) -> Start:
         return session(standin_environment(plan))
 
     return started
+
+
+@pytest.fixture
+def look(tmp_path: Path) -> Look:
+    """Return a function that runs the provider of one wheel over a machine in a process of its own."""
+
+    def run(version: str, machine: Any, *, library: str | None = None, then: Any = None) -> Seen:
+        environment = {**amdsmi_tree(version, tmp_path, library=library), "GPU_EXPORTER_PLAN": str(tmp_path / "plan")}
+        write_plan(tmp_path / "plan", machine)
+        if then is not None:
+            write_plan(tmp_path / "plan.next", then)
+        return parse(run_script(tmp_path, environment, "read" if then is None else "read swap read"))
+
+    return run
+
+
+@pytest.fixture
+def no_child_is_left() -> Iterator[None]:
+    """Fail where a worker outlives the test."""
+    yield
+    began = time.monotonic()
+    while left := descendants():  # on a busy machine one that was killed may take a moment to be gone
+        assert time.monotonic() - began < 1.0, left
+        time.sleep(0.01)

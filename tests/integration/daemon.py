@@ -15,6 +15,8 @@ from typing import NamedTuple, TypeVar
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.tools import end
+
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 20.0
 """Generous: on a busy machine a start is slow without being wrong."""
@@ -87,7 +89,7 @@ class Daemon:
         request = urllib.request.Request(self.url + path, headers=dict(headers or {}))  # noqa: S310 -- http, to ourselves
         start = time.monotonic()
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310 -- as above
                 status, got, body = response.status, response.headers, response.read()
         except urllib.error.HTTPError as e:
             with e:
@@ -163,10 +165,4 @@ def _url(daemon: Daemon) -> str | None:
 def _end(daemon: Daemon) -> None:
     if daemon.process.poll() is None:
         daemon.process.send_signal(signal.SIGCONT)
-        daemon.process.terminate()
-        try:
-            daemon.process.wait(10)
-        except subprocess.TimeoutExpired:
-            # Its workers die with it.
-            daemon.process.kill()
-            daemon.process.wait(10)
+    end(daemon.process)  # its workers die with it

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.tools import unavailable
+from tests.tools import end, unavailable
 
 START_SECONDS = 30.0
 TRIES = 5
@@ -88,12 +88,7 @@ def running(tools: Tools, directory: Path, configuration: Mapping[str, Any], *fl
     try:
         yield server
     finally:
-        server.process.terminate()
-        try:
-            server.process.wait(15)
-        except subprocess.TimeoutExpired:
-            server.process.kill()
-            server.process.wait(10)
+        end(server.process, 15)
 
 
 def _start(tools: Tools, directory: Path, config: Path, flags: tuple[str, ...]) -> Server:

@@ -40,6 +40,11 @@ def test_peers_that_take_all_descriptors_give_way_to_a_scrape_and_cost_one_line(
     assert daemon.get().status == 200
 
 
+def test_the_daemon_is_one_thread(start_daemon: Callable[..., Daemon]) -> None:
+    daemon = start_daemon("--provider", "simulated", "--web.listen-address=localhost:0")
+    assert len(list(Path(f"/proc/{daemon.process.pid}/task").iterdir())) == 1
+
+
 def test_a_log_that_nobody_reads_stops_neither_the_page_nor_the_end() -> None:
     """The port has to be known before, as the log is where it would be said."""
     reader, writer = os.pipe()

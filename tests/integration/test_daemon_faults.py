@@ -154,6 +154,15 @@ def test_a_driver_that_is_unloaded_and_loaded_again(host: Host) -> None:
     host.watch(90, both_up(host))
 
 
+def test_a_library_that_hangs_while_it_is_closed_does_not_delay_the_end(host: Host) -> None:
+    host.put(machine_fault="{kind: hang, call: nvmlShutdown}")
+    worker, began = host.worker(), time.monotonic()
+    assert host.daemon.stop() == 0
+    # The worker is given a second to close the library: it did hang, and was killed for it.
+    assert 0.9 < time.monotonic() - began < 5
+    assert not Path(f"/proc/{worker}").exists()
+
+
 def after(seconds: float) -> Callable[[Samples], bool]:
     end = time.monotonic() + seconds
     return lambda _: time.monotonic() >= end

@@ -55,5 +55,5 @@ def test_a_training_node_of_four_mi350x(start_daemon: Callable[..., Daemon], tmp
     if os.environ.get("GPU_EXPORTER_WRITE_GOLDEN"):
         golden.write_text(page)
     assert page.splitlines() == golden.read_text().splitlines()
-    assert "level=error" not in daemon.log
-    assert "provider is down" not in daemon.log
+    loud = [line for line in daemon.log.splitlines() if re.search("level=(warn|error)", line)]
+    assert [line for line in loud if "running as root" not in line] == []

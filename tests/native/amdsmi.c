@@ -132,6 +132,9 @@ int amdsmi_init(uint64_t flags)
 int amdsmi_shut_down(void)
 {
     if (!initialised) return NOT_INIT;
+    if (plan_refresh()) return INIT_ERROR;
+    int status = plan_fault(NULL, __func__);
+    if (status) return status;
     initialised = 0;
     return SUCCESS;
 }

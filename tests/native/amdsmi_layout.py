@@ -1,6 +1,5 @@
 """Makes the stand-in for libamd_smi.so of one ROCm release, with the layouts and symbols of its amdsmi wheel."""
 
-import contextlib
 import functools
 import json
 import os
@@ -12,7 +11,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from tests.native.plan import NATIVE, PLAN_HEADERS, PLAN_SOURCES, compile_library
+from tests.native.plan import NATIVE, PLAN_HEADERS, PLAN_SOURCES, cache_directory, compile_library
 from tests.tools import unavailable
 
 WHEELS = ("6.0.2", "6.1.0", "6.1.2", "6.2.4", "6.3.3", "6.4.3", "7.0.2")
@@ -139,18 +138,22 @@ def build_amdsmi(version: str) -> Path:
 
 
 def unpacked_wheel(version: str) -> Path:
-    """Return the folder of an unpacked amdsmi wheel, downloaded once into a cache below the system's temp directory."""
-    cache = Path(tempfile.gettempdir()) / f"gpu-exporter-wheels-{os.getuid()}"
+    """Return the folder of an unpacked amdsmi wheel, downloaded once."""
+    # Not below the temp directory: others may write there, and old files are swept out of it one by one.
+    cache = cache_directory("wheels")
     folder = cache / f"amdsmi-{version}"
     if folder.is_dir():
         return folder
-    cache.mkdir(mode=0o700, exist_ok=True)
+    cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as name:
         fresh = Path(name) / "unpacked"
         with zipfile.ZipFile(_download(version, Path(name))) as wheel:
             wheel.extractall(fresh)
-        with contextlib.suppress(OSError):  # another process was faster
+        try:
             fresh.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was faster
+                raise
     return folder
 
 

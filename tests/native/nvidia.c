@@ -174,7 +174,8 @@ int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
 int nvmlShutdown(void)
 {
-    if (!initialised) return UNINITIALIZED;
+    int status = begin("nvmlShutdown");
+    if (status) return status;
     if (!--initialised) first_slot = slots_used;
     return SUCCESS;
 }

@@ -58,7 +58,7 @@ def compile_library(
     digest = hashlib.sha256(repr((compiler, _FLAGS, flags, file_name)).encode())
     for source in (*sources, *headers):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    library = _build_directory() / digest.hexdigest()[:20] / file_name
+    library = cache_directory("native") / digest.hexdigest()[:20] / file_name
     if library.exists():
         return library
     library.parent.mkdir(parents=True, exist_ok=True)
@@ -101,9 +101,10 @@ def _compiler() -> list[str]:
     raise RuntimeError("the stand-ins need a C compiler: install cc, or ziglang with `pip install gpu-exporter[test]`")
 
 
-def _build_directory() -> Path:
+def cache_directory(name: str) -> Path:
+    """Return where things of one kind are kept between runs; it may not be there yet."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "gpu-exporter" / "native"
+    return Path(base) / "gpu-exporter" / name
 
 
 def _lines(machine: Machine) -> Iterator[str]:

@@ -162,7 +162,7 @@ NOT_SHOWN = {
     "Sample.energy_counter_joules": "accounted for by the ledger",
     "Sample.energy_counter_scope": "accounted for by the ledger",
     "Sample.energy_counter_range_joules": "accounted for by the ledger",
-    "Sample.energy_counter_at": "accounted for by the ledger",
+    "Sample.energy_counter_at": "a clock of the sensor's own: the ledger goes by the time of the read",
     "Sample.module_energy_counter_joules": "accounted for by the ledger of the module",
     "Sample.throttle_seconds": "accumulated in DeviceSnapshot.throttle_seconds",
     "PartitionSample.partition": "a label of every series of the partition",

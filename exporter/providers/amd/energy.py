@@ -48,16 +48,16 @@ def read_energy(calls: Calls, package: Package, default_limit: float | None, rea
 
 def read_default_limit(calls: Calls, package: Package, readings: Readings) -> float | None:
     """Return the limit in watts that the board starts with."""
-    caps = calls.reading(readings, "power_limit", "amdsmi_get_power_cap_info", package.handle)
+    caps = calls.reading(readings, "power_limit_watts", "amdsmi_get_power_cap_info", package.handle)
     return limit_watts(readings, mapping(caps).get("default_power_cap"))
 
 
 def limit_watts(readings: Readings, raw: object) -> float | None:
     """Return a power limit in watts, whichever unit this ROCm release gives it in; 0 is a member left unread."""
-    value = readings.number("power_limit", raw, _LIMITS)
+    value = readings.number("power_limit_watts", raw, _LIMITS)
     if not value:
         return None
-    return readings.number("power_limit", value * 1e-6 if value > _MICROWATTS_FROM else value, WATTS)
+    return readings.number("power_limit_watts", value / 1e6 if value > _MICROWATTS_FROM else value, WATTS)
 
 
 def _read_power(calls: Calls, package: Package, readings: Readings) -> tuple[_Power, float | None]:
@@ -71,24 +71,24 @@ def _read_power(calls: Calls, package: Package, readings: Readings) -> tuple[_Po
         power = _choose(mapping(metrics), readings)
         broken = broken or metrics_broken
     if power.watts is None and broken:
-        readings.fail("power")
+        readings.fail("power_watts")
     limit = limit_watts(readings, known.get("power_limit"))
     if limit is None:
-        caps = calls.reading(readings, "power_limit", "amdsmi_get_power_cap_info", package.handle)
+        caps = calls.reading(readings, "power_limit_watts", "amdsmi_get_power_cap_info", package.handle)
         limit = limit_watts(readings, mapping(caps).get("power_cap"))
     return power, limit
 
 
 def _choose(info: Mapping[str, Any], readings: Readings) -> _Power:
     """Take the first source with a value; one that says 0 yields to one that says more."""
-    found = [_Power(readings.number("power", info.get(key), WATTS), kind) for key, kind in _SOURCES]
+    found = [_Power(readings.number("power_watts", info.get(key), WATTS), kind) for key, kind in _SOURCES]
     found = [power for power in found if power.watts is not None]
     return next((power for power in found if power.watts), found[0] if found else _Power())
 
 
 def _read_counter(calls: Calls, package: Package, readings: Readings) -> tuple[float | None, float | None]:
-    raw = mapping(calls.reading(readings, "energy_counter", "amdsmi_get_energy_count", package.handle))
+    raw = mapping(calls.reading(readings, "energy_counter_joules", "amdsmi_get_energy_count", package.handle))
     ticks = raw.get("energy_accumulator", raw.get("power"))  # `power` up to ROCm 6.3
-    joules = readings.number("energy_counter", ticks, JOULES, 1 / _TICKS_PER_JOULE, bits=64)
+    joules = readings.number("energy_counter_joules", ticks, JOULES, per=_TICKS_PER_JOULE, bits=64)
     at = readings.number("energy_counter_at", raw.get("timestamp") or None, _NANOSECONDS, 1.0, bits=64)
     return joules, None if joules is None or at is None else at * 1e-9

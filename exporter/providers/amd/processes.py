@@ -93,11 +93,11 @@ def _add(
 ) -> None:
     memory = mapping(entry.get("memory_usage"))
     kinds = ("vram_mem", "gtt_mem") if unified else ("vram_mem",)
-    known = [readings.number("process_memory", memory.get(kind), BYTES, bits=64) for kind in kinds]
+    known = [readings.number(_NAME, memory.get(kind), BYTES, bits=64) for kind in kinds]
     held = [value for value in known if value is not None]
     if held:
         row.memory_bytes = (row.memory_bytes or 0.0) + sum(held)
-    busy = readings.number("process_occupancy", entry.get("cu_occupancy"), COUNT)
+    busy = readings.number(_NAME, entry.get("cu_occupancy"), COUNT)
     active = queue or bool(busy)
     row.active = row.active or active
     if partition is not None and (active or any(held)):

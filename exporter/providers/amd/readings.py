@@ -22,7 +22,7 @@ from exporter.providers.sanitise import (
 )
 
 _MIB = 2.0**20
-_PERCENT = 0.01
+_PERCENT = 100
 _MEGAHERTZ = 1e6
 _FAN_FULL = 255.0
 
@@ -62,16 +62,16 @@ class Memory(msgspec.Struct, frozen=True):
 
 def read_load(calls: Calls, package: Package, readings: Readings) -> dict[str, Any]:
     """Read utilisation and memory, as fields of Sample."""
-    activity = mapping(calls.reading(readings, "utilization", "amdsmi_get_gpu_activity", package.handle))
-    media = readings.number("engine_utilization", activity.get("mm_activity"), RATIO, _PERCENT)
+    activity = mapping(calls.reading(readings, "utilization_ratio", "amdsmi_get_gpu_activity", package.handle))
+    media = readings.number("engine_utilization_ratio", activity.get("mm_activity"), RATIO, per=_PERCENT)
     memory = read_memory(calls, package.handle, readings)
     if memory.size_bytes is None:
         # Only the size: on ROCm up to 7.11 the usage of VRAM by this family of calls opens /dev/kfd in our process.
         memory = Memory(memory.used_bytes, _host_memory(calls, package, readings, "total", "VRAM"))
     return {
-        "utilization_ratio": readings.number("utilization", activity.get("gfx_activity"), RATIO, _PERCENT),
+        "utilization_ratio": readings.number("utilization_ratio", activity.get("gfx_activity"), RATIO, per=_PERCENT),
         "memory_controller_utilization_ratio": readings.number(
-            "memory_controller_utilization", activity.get("umc_activity"), RATIO, _PERCENT
+            "memory_controller_utilization_ratio", activity.get("umc_activity"), RATIO, per=_PERCENT
         ),
         "engine_utilization_ratio": {} if media is None else {"media": media},
         "memory_used_bytes": memory.used_bytes,
@@ -83,9 +83,9 @@ def read_load(calls: Calls, package: Package, readings: Readings) -> dict[str, A
 
 def read_memory(calls: Calls, handle: Any, readings: Readings) -> Memory:
     """Read the VRAM that one handle shows: of the package, or of a partition."""
-    usage = mapping(calls.reading(readings, "memory", "amdsmi_get_gpu_vram_usage", handle))
-    size = readings.number("memory", usage.get("vram_total"), BYTES, _MIB)
-    used = readings.number("memory", usage.get("vram_used"), BYTES, _MIB)
+    usage = mapping(calls.reading(readings, "memory_used_bytes", "amdsmi_get_gpu_vram_usage", handle))
+    size = readings.number("memory_size_bytes", usage.get("vram_total"), BYTES, _MIB)
+    used = readings.number("memory_used_bytes", usage.get("vram_used"), BYTES, _MIB)
     return Memory(used, size or None)
 
 
@@ -97,7 +97,7 @@ def read_state(
     `profile`: compute mode of the partitions. `before`: throttle accumulators of the read before; those of this one are
     returned too.
     """
-    metrics = mapping(calls.reading(readings, "metrics", "amdsmi_get_gpu_metrics_info", package.handle))
+    metrics = mapping(calls.reading(readings, "throttled", "amdsmi_get_gpu_metrics_info", package.handle))
     residency = _residency(metrics, readings)
     fields = {
         "temperature_celsius": _temperatures(calls, package, readings),
@@ -114,16 +114,18 @@ def read_state(
 
 def _host_memory(calls: Calls, package: Package, readings: Readings, what: str, kind: str) -> float | None:
     member = calls.member("AmdSmiMemoryType", kind)
-    raw = calls.reading(readings, "system_memory", f"amdsmi_get_gpu_memory_{what}", package.handle, member)
-    return readings.number("system_memory", raw, BYTES, bits=64)
+    name = f"{'system_' if kind == 'GTT' else ''}memory_{'used' if what == 'usage' else 'size'}_bytes"
+    raw = calls.reading(readings, name, f"amdsmi_get_gpu_memory_{what}", package.handle, member)
+    return readings.number(name, raw, BYTES, bits=64)
 
 
 def _temperature(calls: Calls, package: Package, readings: Readings, sensor: str, metric: str) -> float | None:
     kind, measure = calls.member("AmdSmiTemperatureType", sensor), calls.member("AmdSmiTemperatureMetric", metric)
     if kind is None or measure is None:
         return None
-    raw = calls.reading(readings, "temperature", "amdsmi_get_temp_metric", package.handle, kind, measure)
-    return readings.number("temperature", raw, CELSIUS)
+    name = "temperature_celsius" if metric == "CURRENT" else "temperature_limit_celsius"
+    raw = calls.reading(readings, name, "amdsmi_get_temp_metric", package.handle, kind, measure)
+    return readings.number(name, raw, CELSIUS)
 
 
 def _temperatures(calls: Calls, package: Package, readings: Readings) -> dict[str, float]:
@@ -143,15 +145,15 @@ def _clocks(calls: Calls, package: Package, readings: Readings) -> dict[str, flo
     clocks: dict[str, float | None] = {}
     for domain, member in _CLOCKS:
         kind = calls.member("AmdSmiClkType", member)
-        clock = mapping(calls.reading(readings, "clock", "amdsmi_get_clock_info", package.handle, kind))
+        clock = mapping(calls.reading(readings, "clock_hertz", "amdsmi_get_clock_info", package.handle, kind))
         raw = clock.get("clk", clock.get("cur_clk"))  # `cur_clk` up to ROCm 6.1
-        clocks[domain] = readings.number("clock", raw, HERTZ, _MEGAHERTZ)
+        clocks[domain] = readings.number("clock_hertz", raw, HERTZ, _MEGAHERTZ)
     return _known(clocks)
 
 
 def _fan(calls: Calls, package: Package, readings: Readings) -> float | None:
-    raw = calls.reading(readings, "fan_speed", "amdsmi_get_gpu_fan_speed", package.handle, 0)
-    return readings.number("fan_speed", raw, RATIO, 1 / _FAN_FULL)
+    raw = calls.reading(readings, "fan_speed_ratio", "amdsmi_get_gpu_fan_speed", package.handle, 0)
+    return readings.number("fan_speed_ratio", raw, RATIO, per=_FAN_FULL)
 
 
 def _residency(metrics: Mapping[str, Any], readings: Readings) -> Residency:
@@ -164,30 +166,31 @@ def _ecc(calls: Calls, package: Package, readings: Readings) -> dict[str, float]
 
 
 def _link(calls: Calls, package: Package, readings: Readings) -> dict[str, float | None]:
-    info = mapping(calls.reading(readings, "pcie_link", "amdsmi_get_pcie_info", package.handle))
+    info = mapping(calls.reading(readings, "pcie_link_width", "amdsmi_get_pcie_info", package.handle))
     metric, static = mapping(info.get("pcie_metric")), mapping(info.get("pcie_static"))
     if not info:  # ROCm 6.0
-        old = mapping(calls.reading(readings, "pcie_link", "amdsmi_get_pcie_link_status", package.handle))
-        caps = mapping(calls.reading(readings, "pcie_link", "amdsmi_get_pcie_link_caps", package.handle))
+        old = mapping(calls.reading(readings, "pcie_link_width", "amdsmi_get_pcie_link_status", package.handle))
+        caps = mapping(calls.reading(readings, "pcie_link_width", "amdsmi_get_pcie_link_caps", package.handle))
         metric = {"pcie_width": old.get("pcie_lanes"), "pcie_speed": old.get("pcie_speed")}
         static = {"max_pcie_width": caps.get("max_pcie_lanes")}
     return {
         "pcie_link_generation": _generation(readings, metric.get("pcie_speed")),
-        "pcie_link_width": readings.number("pcie_link", metric.get("pcie_width"), LINK_WIDTH) or None,
-        "pcie_link_width_max": readings.number("pcie_link", static.get("max_pcie_width"), LINK_WIDTH) or None,
+        "pcie_link_width": readings.number("pcie_link_width", metric.get("pcie_width"), LINK_WIDTH) or None,
+        "pcie_link_width_max": readings.number("pcie_link_width_max", static.get("max_pcie_width"), LINK_WIDTH) or None,
         "pcie_replays": readings.number("pcie_replays", metric.get("pcie_replay_count"), COUNT, bits=64),
     }
 
 
 def _generation(readings: Readings, raw: object) -> float | None:
     """Return the generation of a speed, which old releases give as a code up to 6 or in 0.1 GT/s."""
-    speed = readings.number("pcie_link", raw, _SPEEDS)
+    name = "pcie_link_generation"
+    speed = readings.number(name, raw, _SPEEDS)
     if not speed:
         return None
     if speed <= max(_GENERATION_OF_SPEED.values()):
         return speed
     generation = _GENERATION_OF_SPEED.get(int(speed)) or _GENERATION_OF_SPEED.get(int(speed * 100))
-    return readings.number("pcie_link", LINK_GENERATION.high + 1 if generation is None else generation, LINK_GENERATION)
+    return readings.number(name, LINK_GENERATION.high + 1 if generation is None else generation, LINK_GENERATION)
 
 
 def _partitions(
@@ -228,7 +231,7 @@ def _busy(lists: object, number: int, readings: Readings) -> float | None:
     """Return the mean over the compute dies of a partition; the rest of its list is "N/A"."""
     if not isinstance(lists, list) or number >= len(lists) or not isinstance(lists[number], list):
         return None
-    dies = [readings.number("partition_utilization", raw, RATIO, _PERCENT) for raw in lists[number]]
+    dies = [readings.number("partitions", raw, RATIO, per=_PERCENT) for raw in lists[number]]
     known = [die for die in dies if die is not None]
     return sum(known) / len(known) if known else None
 

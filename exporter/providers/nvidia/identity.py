@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from exporter.model import Device
 from exporter.providers.nvidia.library import NOT_SUPPORTED, AbsentError, BrokenError, LostError, Nvml
-from exporter.providers.sanitise import text
+from exporter.providers.sanitise import is_sentinel, text
 
 _ARCHITECTURES = {
     2: "Kepler",
@@ -28,7 +28,6 @@ _GA100 = (8, 0)
 """Compute capability of A100 and A30, which share their architecture number with consumer Ampere."""
 
 _UNSHARED_BOARD = 0
-_ALL_ONES = 0xFFFFFFFF
 
 PowerKind = tuple[Literal["average", "instant"] | None, float | None]
 """What a power reading is, and its window in seconds."""
@@ -74,7 +73,7 @@ class _Questions:
 
     def number(self, function: str) -> int | None:
         answer = self.ask(function)
-        return answer if isinstance(answer, int) and answer != _ALL_ONES else None
+        return answer if isinstance(answer, int) and not is_sentinel(answer, bits=32) else None
 
     def memory_kind(self) -> Literal["dedicated", "unified"] | None:
         """Integrated GPUs refuse the memory call, or answer a total of 0 (GB10); MIG parents refuse permission."""

@@ -120,7 +120,7 @@ def _merge(reading: Reading, rows: Iterable[Any]) -> Mapping[Key, float | None]:
         if row.pid in _NO_PIDS:
             continue
         key = (row.gpuInstanceId, row.computeInstanceId, row.pid)
-        memory = reading.number("process_memory_used_bytes", row.usedGpuMemory, BYTES, bits=64)
+        memory = reading.number("processes", row.usedGpuMemory, BYTES, bits=64)
         known = [value for value in (merged.get(key), memory) if value is not None]
         merged[key] = max(known, default=None)
     return merged

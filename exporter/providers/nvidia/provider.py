@@ -84,18 +84,22 @@ class NvidiaProvider:
         self._refuse_if_closed()
         self._driver_version = self.version("nvmlSystemGetDriverVersion")
         found: dict[str, Gpu] = {}
+        twins: list[Device] = []
         reasons: list[str] = []
         count = self._count()
         for index in range(count):
             try:
-                gpu = self._identify(self._handle("nvmlDeviceGetHandleByIndex", index), index, found)
+                gpu = self._identify(self._handle("nvmlDeviceGetHandleByIndex", index), index)
             except LostError:
                 reasons.append("lost")
             except (AbsentError, BrokenError) as error:
                 reasons.append(str(error))
             else:
-                if gpu is not None:
-                    found[gpu.device.key] = gpu
+                if gpu is None:
+                    continue
+                first = found.setdefault(gpu.device.key, gpu)
+                if first.device.pci_address != gpu.device.pci_address:
+                    twins.append(gpu.device)
         with_packages(found.values())
         for key, gpu in self._gpus.items():
             if key not in found:
@@ -104,7 +108,8 @@ class NvidiaProvider:
         if count and not self._gpus:
             why = ", ".join(sorted(set(reasons))) or "without identity"
             raise ProviderError(f"{count} GPUs are counted and none answers ({why})")
-        return tuple(gpu.device for gpu in self._gpus.values())
+        # The first of two GPUs with one identity is read; the other is told, so that it does not vanish unseen.
+        return (*(gpu.device for gpu in self._gpus.values()), *twins)
 
     def read(self, device: Device, groups: Groups) -> Sample:
         """Read `groups` of a GPU, known from `devices` or from before this provider was opened."""
@@ -149,7 +154,7 @@ class NvidiaProvider:
             raise LostError("null handle")
         return handle
 
-    def _identify(self, handle: Any, index: int | None, taken: Mapping[str, Gpu]) -> Gpu | None:
+    def _identify(self, handle: Any, index: int | None) -> Gpu | None:
         """Identify the GPU of `handle`; one that is lost meanwhile keeps the identity from before."""
         gpu = identify(self._nvml, handle, index, self._driver_version)
         if gpu is None:
@@ -159,7 +164,7 @@ class NvidiaProvider:
             gpu.module_counter |= before.module_counter
             if gpu.lost or gpu.device.key != before.device.key:
                 gpu.device, gpu.plain_power = before.device, before.plain_power
-        return None if gpu.device.key in taken else gpu
+        return gpu
 
     def _namesake(self, device: Device) -> Gpu | None:
         """Return the GPU known at the address of one whose UUID is refused: it is that, and not a second one."""
@@ -184,7 +189,7 @@ class NvidiaProvider:
             self._driver_version = self.version("nvmlSystemGetDriverVersion")
         for handle in self._lookups(device):
             try:
-                gpu = self._identify(handle, None, {})
+                gpu = self._identify(handle, None)
             except (AbsentError, BrokenError, LostError):
                 continue
             if gpu is not None and gpu.device.key == device.key:

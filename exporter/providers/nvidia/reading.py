@@ -63,12 +63,8 @@ class Reading:
         return values
 
     def number(self, name: str, raw: Any, bounds: Range, *, per: int = 1, bits: int = 32) -> float | None:
-        """Return `raw` / `per` within `bounds`, which are in the base unit; `bits` is the width of the raw field.
-
-        NVML counts in hundredths and thousandths; a division keeps 0.35 what it is, a multiplication by 0.01 does not.
-        """
-        value = self.readings.number(name, raw, Range(bounds.low * per, bounds.high * per), bits=bits)
-        return None if value is None else value / per
+        """Return `raw` / `per` within `bounds`, which are in the base unit; `bits` is the width of the raw field."""
+        return self.readings.number(name, raw, bounds, per=per, bits=bits)
 
     def broke(self, name: str) -> bool:
         return name in self.readings.failed

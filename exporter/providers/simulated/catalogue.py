@@ -425,6 +425,5 @@ MODELS: Mapping[str, Model] = {
 }
 """By the name that scenarios use."""
 
-VENDOR_IDS: Mapping[Vendor, int] = {"nvidia": 0x10DE, "amd": 0x1002}
 DRIVERS: Mapping[Vendor, str] = {"nvidia": "580.95.05", "amd": "6.14.14"}
 LIBRARIES: Mapping[Vendor, str] = {"nvidia": "13.580.95.05", "amd": "26.0.0"}

@@ -71,7 +71,10 @@ class Machine:
         t = at - self.epoch
         known = old._by_key  # noqa: SLF001 -- of the same class
         result = copy.copy(self)
-        result._settle([_continued(d, known[d.key], t) if d.key in known else d for d in self.devices])  # noqa: SLF001
+        devices = [
+            _continued(device, known[device.key], t) if device.key in known else device for device in self.devices
+        ]
+        result._settle(devices)  # noqa: SLF001 -- as above
         return result
 
 

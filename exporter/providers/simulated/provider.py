@@ -14,7 +14,7 @@ from exporter.providers.sanitise import Readings
 from exporter.providers.simulated.device import Fault, SimulatedDevice
 from exporter.providers.simulated.epoch import epoch_of
 from exporter.providers.simulated.machine import Machine
-from exporter.providers.simulated.readings import CALLS, Fields, Moment, identify
+from exporter.providers.simulated.readings import CALLS, FAILS, Fields, Moment, identify
 from exporter.providers.simulated.scenario import ScenarioError, read_scenario
 
 BUILT_IN = Path(__file__).with_name("default.yaml")
@@ -151,7 +151,7 @@ def _noted(readings: Readings, name: str) -> Iterator[None]:
     try:
         yield
     except _FailedError:
-        readings.fail(name)
+        readings.fail(FAILS[name])
 
 
 def _sleep(seconds: float) -> None:

@@ -46,10 +46,10 @@ class Moment(NamedTuple):
         # Infinite stands for the all-ones value of whatever type a vendor has there.
         return self.readings.number(field, _ALL_ONES if value == math.inf else value, bounds)
 
-    def percent(self, name: str) -> float | None:
+    def percent(self, name: str, field: str | None = None) -> float | None:
         """Read a utilisation, which all vendors give in whole percent."""
         value = self.device.signal(name, self.t)
-        return self.clean(name, value if value is None or value == math.inf else round(value, 2), RATIO)
+        return self.clean(field or name, value if value is None or value == math.inf else round(value, 2), RATIO)
 
     def each(self, field: str, names: Mapping[str, str], bounds: Range) -> dict[str, float]:
         found = {label: self.number(name, bounds, field) for label, name in names.items()}
@@ -131,11 +131,12 @@ def _accumulator(m: Moment) -> Fields:
 
 
 def _utilization(m: Moment) -> Fields:
-    engines = {engine: m.percent(f"{engine}_utilization_ratio") for engine in metrics.ENGINES}
+    field = "engine_utilization_ratio"
+    engines = {engine: m.percent(f"{engine}_utilization_ratio", field) for engine in metrics.ENGINES}
     return {
         "utilization_ratio": m.percent("utilization_ratio"),
         "memory_controller_utilization_ratio": m.percent("memory_controller_utilization_ratio"),
-        "engine_utilization_ratio": {engine: ratio for engine, ratio in engines.items() if ratio is not None},
+        field: {engine: ratio for engine, ratio in engines.items() if ratio is not None},
     }
 
 
@@ -181,7 +182,8 @@ def _errors(m: Moment) -> Fields:
     counts = {kind: f"ecc_{kind}" for kind in metrics.CLASSES}
     lifetime = {kind: f"ecc_lifetime_{kind}" for kind in metrics.CLASSES}
     causes = {cause: f"retired_pages_{cause}" for cause in metrics.RETIREMENT_CAUSES}
-    failed, pending = m.number("remap_failed", RATIO), m.number("remap_pending", RATIO)
+    failed = m.number("remap_failed", RATIO, "memory_remap_failed")
+    pending = m.number("remap_pending", RATIO, "memory_remap_pending")
     return {
         "ecc_errors": m.each("ecc_errors", counts, COUNT),
         "ecc_lifetime_errors": m.each("ecc_lifetime_errors", lifetime, COUNT),
@@ -210,8 +212,8 @@ def _partitions(m: Moment) -> Fields:
                 partition=_partition(m.device, row),
                 uuid=row.texts.get("uuid"),
                 profile=row.texts.get("profile"),
-                memory_used_bytes=m.clean("partition_memory_used_bytes", row.numbers.get("memory_used_bytes"), BYTES),
-                memory_size_bytes=m.clean("partition_memory_size_bytes", row.numbers.get("memory_size_bytes"), BYTES),
+                memory_used_bytes=m.clean("partitions", row.numbers.get("memory_used_bytes"), BYTES),
+                memory_size_bytes=m.clean("partitions", row.numbers.get("memory_size_bytes"), BYTES),
             )
             for row in rows
         )
@@ -230,7 +232,7 @@ def _processes(m: Moment) -> Fields:
             ProcessSample(
                 pid=int(row.numbers["pid"]),
                 name=row.texts.get("name"),
-                memory_used_bytes=m.clean("process_memory_used_bytes", memory, BYTES),
+                memory_used_bytes=m.clean("processes", memory, BYTES),
                 partition=_partition(m.device, row) if "gi" in row.numbers else None,
             )
         )
@@ -264,3 +266,19 @@ CALLS: Mapping[Group, Mapping[str, Call]] = {
     Group.PROCESSES: {"processes": _processes},
 }
 """What stands for the calls into a vendor's library, by name: faults of a scenario name them."""
+
+FAILS: Mapping[str, str] = {
+    "accumulator": "energy_counter_joules",
+    "power": "power_watts",
+    "limits": "power_limit_watts",
+    "utilization": "utilization_ratio",
+    "memory": "memory_used_bytes",
+    "temperatures": "temperature_celsius",
+    "clocks": "clock_hertz",
+    "throttling": "throttled",
+    "errors": "ecc_errors",
+    "link": "pcie_link_width",
+    "partitions": "partitions",
+    "processes": "processes",
+}
+"""The reading that is said to have broken when a call fails."""

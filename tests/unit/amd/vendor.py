@@ -8,9 +8,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from exporter.model import Group, Sample
+from exporter.providers.amd.library import Library
+from exporter.providers.amd.provider import AmdProvider
+from exporter.providers.protocol import OpenContext
 from tests.native.amdsmi_layout import unpacked_wheel
 
 RELEASE = "7.0.2"
+ALL = frozenset(Group)
+ADDRESS = "0000:05:00.0"
 
 
 def _source() -> Path:
@@ -115,3 +121,37 @@ class FakeAmdsmi:
             return answer(*rest) if callable(answer) else answer
 
         return call
+
+
+class Clock:
+    """Advances a second at each look."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        self.now += 1
+        return self.now
+
+
+def gpu(**answers: Any) -> Handle:
+    return Handle(**{"gpu_device_bdf": ADDRESS, "gpu_asic_info": {"asic_serial": "0xB1D2C3A4E5F60718"}, **answers})
+
+
+def provider(
+    module: FakeAmdsmi,
+    root: Path = Path("/nonexistent"),
+    *,
+    between_calls: Callable[[], None] = lambda: None,
+    version: tuple[int, ...] = (26, 0, 2),
+) -> AmdProvider:
+    context = OpenContext(between_calls=between_calls, root=root)
+    return AmdProvider(Library(module, version), context, frozenset({777, 778}), Clock())
+
+
+def read(
+    handle: Handle, *, version: tuple[int, ...] = (26, 0, 2), older: bool = False, root: Path = Path("/none")
+) -> Sample:
+    opened = provider(FakeAmdsmi(handle, older=older), root, version=version)
+    (device,) = opened.devices()
+    return opened.read(device, ALL)

@@ -321,3 +321,24 @@ def test_a_naive_rule_that_compares_reads_cries_wolf_where_this_one_does_not(acc
     assert abs(row.naive_error) > 5 * max(abs(row.our_error), 1e-3)
     if "10 Hz" in way:
         assert row.naive_jumps > 50
+
+
+@pytest.mark.parametrize(("period", "window", "apart"), [(0.1, 0.0, 0.9), (1.0, 1.0, 3.1)])
+def test_a_library_too_slow_for_its_cadence_raises_no_alarm(period: float, window: float, apart: float) -> None:
+    """Many devices, or calls that take long: what is read seldom sees the load as badly as if it was meant to."""
+    seconds = 2400.0
+    loads = (sensors.bursts(Random(4), 0.1, 0.4, seconds), sensors.square(0.263, 0.3, seconds), bursts())
+    for load in loads:
+        power = sensors.instant(load) if window == 0.0 else sensors.averaged(load)
+        times = list(sensors.jittered(Random(5), seconds, apart))
+        counter = sensors.accumulator(load)
+        seen = list(history(readings(times, power, counter, period=period, window=window)))
+        assert {ledger.divergence_ratio for ledger in seen} == {None}
+        assert seen[-1].faults == NONE
+
+
+def test_a_read_that_is_late_now_and_then_does_not_blind_the_cross_check() -> None:
+    random, load = Random(6), bursts()
+    times = [at for at in sensors.jittered(random, SECONDS, 0.1) if random.random() > 0.02]
+    ledger = last(readings(times, sensors.instant(load), sensors.accumulator(load), period=0.1, window=0.0))
+    assert ledger.divergence_ratio == pytest.approx(0, abs=0.01)

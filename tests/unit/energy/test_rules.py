@@ -125,7 +125,7 @@ class TestQualification:
         assert last(reading(float(t), WATTS, lapse(t)) for t in range(2_000)).faults == Faults()
 
     def test_after_a_disqualification_a_new_minute_is_needed(self) -> None:
-        check = CrossCheck(qualified=True, judged=2, slices=(Slice(30, 100, 100),) * 2)
+        check = CrossCheck(qualified=True, judged=2, slices=(Slice(30, 100, 100, 30),) * 2)
         flags = []
         for hardware in (*[40] * 16, 100, 100, 100, 100):
             check = compare(check, 30.0, hardware, 100.0, comparable=True)

@@ -34,6 +34,40 @@ def test_each_vendor_counts_for_itself_and_simulated_devices_are_told_apart() ->
     assert list(names(host)) == ["nvidia0", "amd0", "amd1", "sim0", "sim1"]
 
 
+def test_a_card_whose_identity_cannot_be_read_for_a_time_is_not_a_second_one() -> None:
+    known, address = card(1, model="H100"), "0000:01:00.0"
+    anonymous = card(1, key=address)
+    host = Host(known)
+    host.read(known, Group.LOAD, utilization_ratio=0.5)
+    host.fleet.enumerated("nvidia", (anonymous,), host.now)
+    host.wait(1)
+    host.read(anonymous, Group.LOAD, utilization_ratio=0.6)
+    assert names(host) == {"nvidia0": "GPU-1"}
+    shown = host.cards["nvidia0"]
+    assert (shown.device, shown.state, shown.sample.utilization_ratio) == (known, GpuState.OK, 0.6)
+    host.fleet.device_state(address, GpuState.HUNG)
+    assert host.cards["nvidia0"].state is GpuState.HUNG
+    host.fleet.device_state(address, GpuState.OK)
+    host.fleet.enumerated("nvidia", (known,), host.now)
+    assert names(host) == {"nvidia0": "GPU-1"}
+
+
+def test_a_card_that_is_first_seen_without_its_identity_keeps_its_key() -> None:
+    address = "0000:01:00.0"
+    host = Host(card(1, key=address))
+    host.fleet.enumerated("nvidia", (card(1, model="H100"),), host.now)
+    host.read(card(1, model="H100"), Group.LOAD, utilization_ratio=0.6)
+    assert names(host) == {"nvidia0": address}
+    assert host.cards["nvidia0"].device.model == "H100"
+    assert host.cards["nvidia0"].sample.utilization_ratio == 0.6
+
+
+def test_another_card_in_the_same_slot_is_another_card() -> None:
+    host = Host(card(1))
+    host.fleet.enumerated("nvidia", (card(1, key="GPU-9"),), host.now)
+    assert names(host) == {"nvidia0": "GPU-1", "nvidia1": "GPU-9"}
+
+
 def test_a_device_is_known_by_its_samples_too() -> None:
     host = Host()
     host.read(card(4), Group.LOAD, utilization_ratio=0.5)

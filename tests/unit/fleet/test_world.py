@@ -4,7 +4,7 @@ import itertools
 from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exporter.config import SamplingConfig
@@ -211,6 +211,16 @@ def play(host: Host, step: tuple[object, ...]) -> None:
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(STEPS, max_size=40))
+@example(  # to another provider and back between two looks
+    [
+        ("read", 3, frozenset({Group.ENERGY}), {"power_watts": 0.0}),
+        ("enumerate", "nvidia", frozenset()),
+        ("wait", 0.01),
+        ("enumerate", "amd", frozenset({3})),
+        ("asleep", 3),
+        ("look",),
+    ]
+)
 def test_a_block_whose_version_stands_looks_the_same(steps: list[tuple[object, ...]]) -> None:
     host = Host(card(1), card(2))
     before = host.world

@@ -180,7 +180,7 @@ def device_of(c: ctypes.CDLL, machine: Machine, index: int) -> int:
     return int(found)
 
 
-def answer(function: "ctypes._FuncPointer", *arguments: object) -> float | None:  # type: ignore[name-defined]
+def answer(function: "ctypes._FuncPointer", *arguments: object) -> float | None:  # type: ignore[name-defined] # of typeshed alone
     value = ctypes.c_double()
     return value.value if function(*arguments, ctypes.byref(value)) else None
 
@@ -191,7 +191,7 @@ def test_c_and_python_see_the_same_to_the_last_bit(
     plan_path: Path, library: ctypes.CDLL, devices: list[dict[str, object]], times: list[float]
 ) -> None:
     for spec in devices:  # who is there is another test's matter
-        spec["faults"] = [f for f in spec["faults"] if f["kind"] != "removed"]  # type: ignore[attr-defined, index]
+        spec["faults"] = [f for f in spec["faults"] if f["kind"] != "removed"]  # type: ignore[attr-defined, index] # made so above
     machine = scenario(devices)
     write_plan(plan_path, machine)
     assert library.plan_refresh() == 0

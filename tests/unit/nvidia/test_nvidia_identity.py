@@ -107,6 +107,15 @@ def test_gpus_of_one_board_share_a_package_and_may_share_a_serial() -> None:
     assert len({d.key for d in devices}) == 4
 
 
+def test_of_two_gpus_with_one_uuid_the_first_is_read_and_the_other_is_told_last() -> None:
+    twins = [gpu(n, nvmlDeviceGetUUID="GPU-same", nvmlDeviceGetPowerUsage=1000 * (n + 1)) for n in range(2)]
+    provider = opened(FakeNvml(*twins, gpu(2)))
+    first, other, twin = provider.devices()
+    assert (first.key, other.key, twin.key) == ("GPU-same", UUID.format(2), "GPU-same")
+    assert (first.pci_address, twin.pci_address) == ("0000:00:00.0", "0000:01:00.0")
+    assert provider.read(first, frozenset({Group.ENERGY})).power_watts == 1.0
+
+
 def test_device_is_found_by_uuid_when_the_order_changed() -> None:
     library = FakeNvml(gpu(1, nvmlDeviceGetPowerUsage=10_000), gpu(2, nvmlDeviceGetPowerUsage=20_000))
     first, second = opened(library).devices()

@@ -192,7 +192,7 @@ def test_all_ones_mean_no_value_and_are_no_fault() -> None:
 
 def test_a_call_that_fails_is_named_and_the_others_are_read() -> None:
     sample = Host([{"model": "H100-SXM", "faults": [{"kind": "error", "call": "mem*", "status": 999}]}]).read()
-    assert sample.failed == ("memory",)
+    assert sample.failed == ("memory_used_bytes",)
     assert sample.memory_used_bytes is None
     assert sample.utilization_ratio == 0
 

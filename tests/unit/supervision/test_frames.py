@@ -90,6 +90,16 @@ def test_a_lone_surrogate_costs_a_character_and_not_the_device() -> None:
     assert report.sample.processes == (ProcessSample(pid=1, name="bad?"), ProcessSample(pid=2, name="ok"))
 
 
+def test_a_number_beyond_64_bits_costs_itself_and_not_the_device() -> None:
+    devices = (Device(vendor="test", key="a", index=2**64, minor=3), Device(vendor="test", key="b", index=-(2**63)))
+    [heard] = frames.reports().feed(frames.encode(frames.Enumerated(devices)))
+    assert isinstance(heard, frames.Enumerated)
+    assert [(device.key, device.index, device.minor) for device in heard.devices] == [
+        ("a", None, 3),
+        ("b", -(2**63), None),
+    ]
+
+
 def test_nothing_of_a_sample_is_lost_on_the_way() -> None:
     sample = Sample(
         device=DEVICE,

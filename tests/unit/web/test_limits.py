@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.web.limits import Crowd, Limits
+from exporter.web.limits import KEPT, Crowd, Limits, fitted, needed
 
 
 class Guest:
@@ -110,3 +110,15 @@ def test_room_is_made_by_those_that_have_waited_longest_until_nobody_waits() -> 
     assert not crowd.make_room()
     assert not guests[0].evicted
     assert len(crowd) == 1
+
+
+@given(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 5000))
+def test_connections_leave_descriptors_to_the_workers(requests: int, idle: int, descriptors: int) -> None:
+    limits = Limits(max_requests=requests, max_idle=idle)
+    fit = fitted(limits, descriptors)
+    assert fit.max_requests + fit.max_idle <= max(2, descriptors - KEPT)
+    assert (fit.max_requests > 0) == (requests > 0)
+    assert fit.max_requests <= requests
+    assert fit.max_idle <= idle
+    if descriptors >= needed(limits):
+        assert fit == limits

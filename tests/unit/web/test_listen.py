@@ -1,5 +1,3 @@
-import asyncio
-
 import pytest
 
 from exporter.addresses import parse_address, written
@@ -27,7 +25,7 @@ def test_host_and_port_are_told_apart(text: str, parsed: tuple[str, int]) -> Non
 def test_what_is_no_address_is_refused_with_the_text_and_what_is_expected(text: str) -> None:
     assert parse_address(text) is None
     with pytest.raises(ListenError) as caught:
-        asyncio.run(open_sockets((text,)))
+        open_sockets((text,))
     assert repr(text) in str(caught.value)
     assert "host:port" in str(caught.value)
 

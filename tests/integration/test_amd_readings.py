@@ -1,129 +1,23 @@
-"""The real amdsmi packages, over the C stand-in of the same ROCm release: every reading, and every way to fail."""
+"""Each amdsmi wheel over the C stand-in of its release: every reading of each kind of GPU."""
 
 import dataclasses
-import json
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from exporter.providers.simulated.device import Accumulator, SimulatedDevice, Stretch
 from exporter.providers.simulated.machine import Machine
 from exporter.providers.simulated.physics import Track
-from exporter.providers.simulated.scenario import load_scenario
-from tests.native.amdsmi_layout import LIBRARY_VERSIONS, WHEELS, amdsmi_tree, unpacked_wheel
-from tests.native.plan import write_plan
+from tests.integration.amd import Look, bare, machine
+from tests.native.amdsmi_layout import LIBRARY_VERSIONS, WHEELS
 
-pytestmark = pytest.mark.integration
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 MIB = 2.0**20
+
+
 SHARED = ("6.0.2", "6.1.0", "6.1.2", "6.2.4", "6.3.3")
 """Releases on which each partition repeats the readings of the whole card."""
-
-# Opens the provider as a worker does and prints what it saw. Standard output must hold this and nothing else.
-SCRIPT = """
-import os, sys
-from pathlib import Path
-import msgspec
-from exporter.model import Group
-from exporter.providers.amd import open_amd
-from exporter.providers.protocol import OpenContext, ProviderError
-
-os.chdir("/")
-calls = 0
-def between_calls():
-    global calls
-    calls += 1
-
-seen = {"devices": [], "samples": [], "version": None, "error": None}
-try:
-    provider, seen["version"] = open_amd(OpenContext(between_calls=between_calls, root=Path(sys.argv[1])))
-    seen["devices"] = provider.devices()
-    for command in sys.argv[2].split():
-        if command == "swap":
-            os.replace(os.environ["GPU_EXPORTER_PLAN"] + ".next", os.environ["GPU_EXPORTER_PLAN"])
-        else:
-            seen["samples"] = [provider.read(device, frozenset(Group)) for device in seen["devices"]]
-    provider.close()
-except ProviderError as error:
-    seen["error"] = str(error)
-seen["calls"] = calls
-sys.stdout.write(msgspec.json.encode(seen).decode())
-"""
-
-
-@dataclasses.dataclass
-class Seen:
-    devices: list[dict[str, Any]]
-    samples: list[dict[str, Any]]
-    version: str | None
-    error: str | None
-    calls: int
-
-
-Look = Callable[..., Seen]
-
-
-@pytest.fixture
-def look(tmp_path: Path) -> Look:
-    """Return a function that runs the provider of one wheel over a machine in a process of its own."""
-
-    def run(version: str, machine: Any, *, library: str | None = None, then: Any = None) -> Seen:
-        environment = {**amdsmi_tree(version, tmp_path, library=library), "GPU_EXPORTER_PLAN": str(tmp_path / "plan")}
-        write_plan(tmp_path / "plan", machine)
-        if then is not None:
-            write_plan(tmp_path / "plan.next", then)
-        return parse(run_script(tmp_path, environment, "read" if then is None else "read swap read"))
-
-    return run
-
-
-def run_script(
-    root: Path, environment: Mapping[str, str], commands: str = "read", *, package: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run SCRIPT with no other amdsmi on the import path than `package`: -S leaves out what is installed here."""
-    needed = root / "needed"
-    needed.mkdir(exist_ok=True)
-    (needed / "msgspec").symlink_to(Path(msgspec.__file__).parent)
-    path = [str(place) for place in (needed, REPOSITORY, package) if place]
-    return subprocess.run(
-        [sys.executable, "-S", "-c", SCRIPT, str(root), commands],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment},
-    )
-
-
-def parse(done: subprocess.CompletedProcess[str]) -> Seen:
-    assert done.returncode == 0, (done.returncode, done.stderr)
-    return Seen(**json.loads(done.stdout))
-
-
-def machine(devices: str, head: str = "") -> Machine:
-    return Machine(load_scenario(f"{head}\ndevices:\n{devices}"), time.monotonic() - 1000)
-
-
-def bare(*devices: SimulatedDevice) -> Any:
-    """Return a machine of devices made by hand, in the form that write_plan takes."""
-
-    @dataclasses.dataclass
-    class Bench:
-        devices: tuple[SimulatedDevice, ...]
-        epoch: float = dataclasses.field(default_factory=lambda: time.monotonic() - 1000)
-        texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
-        numbers: Mapping[str, float] = dataclasses.field(default_factory=dict)
-        faults: tuple[()] = ()
-
-    return Bench(devices)
 
 
 FLEET = """
@@ -364,7 +258,7 @@ def test_power_comes_through_where_there_is_no_limit(look: Look, version: str) -
 def test_values_out_of_range_are_rejected_by_name(look: Look, version: str) -> None:
     stuck = "{kind: garbage, values: {utilization_ratio: 1.4, temperature_hotspot_celsius: 300, power_watts: 60000}}"
     (sample,) = look(version, machine(f"- {{model: MI300X, faults: [{stuck}]}}")).samples
-    assert sample["rejected"] == ["power", "utilization", "temperature"]
+    assert sample["rejected"] == ["power_watts", "utilization_ratio", "temperature_celsius"]
     assert "power_watts" not in sample
     assert "utilization_ratio" not in sample
     assert sample["temperature_celsius"].keys() == {"memory"}
@@ -381,58 +275,6 @@ def test_throttling_is_told_from_the_accumulators_of_two_reads(look: Look) -> No
         "voltage_regulator_thermal": False,
         "memory_thermal": False,
     }
-
-
-@pytest.mark.parametrize("version", WHEELS)
-def test_a_broken_process_list_costs_the_processes_alone(look: Look, version: str) -> None:
-    rows = '[{pid: 10, name: "bad\\uDCFFname", memory_used_bytes: 5}, {pid: 11, name: fine, memory_used_bytes: 6}]'
-    fleet = machine("- {model: MI300X}\n- {model: MI300X}")
-    broken = dataclasses.replace(
-        fleet.devices[0],
-        rows=machine("- {model: MI300X, processes: " + rows.replace("\\uDCFF", "X") + "}").devices[0].rows,
-    )
-    broken = dataclasses.replace(
-        broken, rows=(dataclasses.replace(broken.rows[0], texts={"name": "bad\udcffname"}), broken.rows[1])
-    )
-    first, second = look(version, bare(broken, fleet.devices[1])).samples
-    assert second["processes"] == []
-    assert first["power_watts"] == second["power_watts"]
-    if version in {"6.0.2", "6.1.0"}:  # asked one by one there, so the others are told
-        assert [process["pid"] for process in first["processes"]] == [11]
-        assert first["process_counts"] == {"holding": 1, "bystander": 0, "uninspectable": 1}
-    else:
-        assert "processes" not in first
-        assert first["failed"] == ["processes"]
-
-
-def test_more_processes_than_the_library_has_room_for_are_a_failed_reading(look: Look) -> None:
-    fleet = machine("- {model: MI300X, processes: [{count: 1025, memory_used_bytes: 1}]}")
-    (sample,) = look("7.0.2", fleet).samples
-    assert "processes" not in sample
-    assert sample["failed"] == ["processes"]
-    assert sample["utilization_ratio"] is not None
-
-
-@pytest.mark.parametrize("version", WHEELS)
-@pytest.mark.parametrize("kind", ["lost", "removed"])
-def test_a_gpu_that_is_gone_keeps_its_identity_and_the_others_go_on(look: Look, version: str, kind: str) -> None:
-    other = "- {model: MI300X, load: {pattern: constant, watts: 500}}"
-    before = machine(f"- {{model: MI300X}}\n{other}")
-    after = Machine(machine(f"- {{model: MI300X, faults: [{{kind: {kind}}}]}}\n{other}").scenario, before.epoch)
-    seen = look(version, before, then=after)
-    gone, alive = seen.samples
-    assert gone == {"device": seen.devices[0], "lost": True}
-    assert seen.devices[0]["key"] == before.devices[0].key
-    assert alive["power_watts"] == 500
-
-
-def test_partitions_that_change_are_met_by_the_next_read(look: Look) -> None:
-    card = "model: MI300X, load: {pattern: constant, watts: 300}"
-    before = machine(f"- {{{card}, texts: {{compute_partition: CPX}}, partitions: [{{}}, {{}}, {{}}, {{}}]}}")
-    two = machine(f"- {{{card}, texts: {{compute_partition: DPX}}, partitions: [{{}}, {{}}]}}")
-    (sample,) = look("7.0.2", before, then=Machine(two.scenario, before.epoch)).samples
-    assert [partition["partition"] for partition in sample["partitions"]] == ["0", "1"]
-    assert sample["power_watts"] == 300
 
 
 TRAINING = """
@@ -454,86 +296,3 @@ def test_a_node_of_four_mi350x_in_training(look: Look, version: str) -> None:
         assert sample["power_watts"] == 356
         assert "failed" not in sample
         assert "rejected" not in sample
-
-
-@pytest.mark.parametrize("version", WHEELS)
-def test_without_the_library_the_reason_says_so(look: Look, version: str) -> None:
-    assert look(version, machine("- {model: MI300X}"), library="").error == (
-        "amdsmi does not find libamd_smi.so: is ROCm installed?"
-    )
-
-
-@pytest.mark.parametrize("version", WHEELS)
-def test_without_devices_the_provider_is_open_and_lists_none(look: Look, version: str) -> None:
-    seen = look(version, Machine(load_scenario("devices: []"), time.monotonic()))
-    assert seen.error is None
-    assert seen.devices == []
-    assert seen.version is not None
-
-
-@pytest.mark.parametrize("version", WHEELS)
-def test_without_the_driver_the_reason_says_so(look: Look, version: str) -> None:
-    seen = look(version, machine("- {model: MI300X}", "driver_loaded: 0"))
-    assert seen.error == "AMD SMI: the amdgpu driver is not loaded"
-
-
-def test_a_driver_that_goes_away_ends_the_pass(look: Look) -> None:
-    before = machine("- {model: MI300X}")
-    after = Machine(machine("- {model: MI300X}", "driver_loaded: 0").scenario, before.epoch)
-    assert look("7.0.2", before, then=after).error == "AMD SMI: the amdgpu driver is not loaded"
-
-
-@pytest.mark.parametrize(
-    ("package", "library"), [(package, library) for package in WHEELS for library in WHEELS if package != library]
-)
-def test_a_package_and_a_library_of_different_releases_are_refused(look: Look, package: str, library: str) -> None:
-    seen = look(package, machine("- {model: MI300X}"), library=library)
-    assert seen.error is not None
-    assert "does not fit libamd_smi.so" in seen.error
-    assert seen.samples == []
-
-
-def test_what_the_version_check_is_for(tmp_path: Path) -> None:
-    """Without it the package of 6.3.3 imports on the library of 7.0 and gives wrong figures, or ends the process."""
-    environment = {**amdsmi_tree("6.3.3", tmp_path, library="7.0.2"), "GPU_EXPORTER_PLAN": str(tmp_path / "plan")}
-    write_plan(tmp_path / "plan", machine("- {model: MI300X, processes: [{pid: 4242}, {pid: 4243}]}"))
-    script = (
-        "import amdsmi; amdsmi.amdsmi_init(); handle = amdsmi.amdsmi_get_processor_handles()[0]; "
-        "seen = [row['pid'] for row in amdsmi.amdsmi_get_gpu_process_list(handle)]; "
-        "assert seen == [4242, 4243], seen"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, **environment, "PYTHONPATH": f"{environment['ROCM_PATH']}/share/amd_smi"},
-    )
-    assert done.returncode < 0 or "AssertionError: [" in done.stderr, done.stderr
-
-
-def test_a_copy_on_the_import_path_is_used_where_that_of_rocm_does_not_fit(tmp_path: Path) -> None:
-    environment = {**amdsmi_tree("6.3.3", tmp_path, library="7.0.2"), "GPU_EXPORTER_PLAN": str(tmp_path / "plan")}
-    write_plan(tmp_path / "plan", machine("- {model: MI300X, load: {pattern: constant, watts: 200}}"))
-    seen = parse(run_script(tmp_path, environment, package=unpacked_wheel("7.0.2")))
-    assert seen.error is None
-    assert seen.version == "26.0.2"
-    assert seen.samples[0]["power_watts"] == 200
-
-
-def test_the_copy_of_rocm_is_found_without_any_variable(tmp_path: Path) -> None:
-    amdsmi_tree("6.1.0", tmp_path)
-    write_plan(tmp_path / "plan", machine("- {model: MI300X}"))
-    environment = {"GPU_EXPORTER_PLAN": str(tmp_path / "plan")}
-    assert parse(run_script(tmp_path, environment)).version == "24.4.1"
-
-
-def test_without_any_amdsmi_package_the_reason_says_so(tmp_path: Path) -> None:
-    def reason(host: Path) -> str | None:
-        return parse(run_script(host, {})).error
-
-    (tmp_path / "bare").mkdir()
-    (tmp_path / "rocm/opt/rocm-6.4.1").mkdir(parents=True)
-    assert reason(tmp_path / "bare") == "no ROCm was found, and the Python package amdsmi is not installed"
-    assert reason(tmp_path / "rocm") == "the Python package amdsmi is not installed, and ROCm brings none"
