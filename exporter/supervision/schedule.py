@@ -12,8 +12,7 @@ ENUMERATE_LOST_SECONDS = 10.0
 """While there is no device, or one is lost: its handle is void until the library has been asked for it again."""
 ALL_LOST_SECONDS = 10.0
 """With every device lost for so long it may be the library that has lost them, as after a driver reload."""
-_JITTER = 0.3
-"""So much that the reads do not keep step with a load of their own pace: with a tenth they do for seconds at a time."""
+_JITTER = 0.03
 _SLACK = 0.05
 EVERYTHING = Groups({Group.ENERGY, Group.LOAD, Group.STATE, Group.PROCESSES})
 ENERGY = Groups({Group.ENERGY})

@@ -342,7 +342,7 @@ def test_every_metric_of_the_table_is_filled_by_each_vendor_that_can(
     environment = standin_environment(tmp_path / "plan")
     if vendor == "amd":
         environment |= amdsmi_tree("7.0.2", tmp_path)
-    daemon = start_daemon("--provider", vendor, env=environment)
+    daemon = start_daemon("--provider", vendor, "--journal.directory", str(tmp_path / "journal"), env=environment)
     absent = (NVIDIA_ALONE if vendor == "amd" else AMD_ALONE) | WHERE_SOMETHING_IS_WRONG | AFTER_MINUTES
     # AMD's throttling is told from two reads, which are 5 s apart, and figures of a pass come when it is over.
     deadline = time.monotonic() + 20

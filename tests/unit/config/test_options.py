@@ -29,7 +29,7 @@ def test_problems_are_reported_together_under_the_names_of_the_options() -> None
 
 @pytest.mark.parametrize(
     ("kind", "window", "seconds"),
-    [("average", 1.0, 1.0), ("average", None, 0.1), ("instant", 0.0, 0.1), (None, None, 0.1)],
+    [("average", 1.0, 1.0), ("average", None, 0.093), ("instant", 0.0, 0.093), (None, None, 0.093)],
 )
 def test_energy_is_read_once_a_second_where_the_sensor_averages_over_that(
     kind: str | None, window: float | None, seconds: float
