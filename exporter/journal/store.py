@@ -20,6 +20,8 @@ logger = logging.getLogger("exporter.journal")
 
 LIVE = "live.journal"
 STOPPED = "stopped.journal"
+RETRY_SECONDS = 60.0
+"""How soon the directory of the copy is tried again while there is none: an old copy may lie there, out of reach."""
 
 
 class StoreError(Exception):
@@ -41,6 +43,8 @@ class Store:
         self._usable = False
         self._shared = os.path.realpath(places.live) == os.path.realpath(places.stopped)
         self._told = ""
+        self._tried_at = 0.0
+        """When the directory of the copy was tried last."""
 
     def start(self) -> tuple[FleetRecord | None, str]:
         """Return what a daemon before has left, None where nothing counts, and why nothing can be kept from now on.
@@ -81,12 +85,13 @@ class Store:
                 self._stopped.remove(STOPPED, synced=True)
         except OSError:
             return False
-        return not self._invalidated()
+        # A directory that could not be opened may hold a live file all the same.
+        return not self._invalidated() and self._live is not None
 
     def write(self, fleet: FleetRecord) -> None:
         """Replace the live file. Raises StoreError, after having made sure that the one before is not used again."""
         try:
-            if self._usable:
+            if self._usable and self._settled():
                 self._replace(fleet)
             else:
                 self._open()
@@ -98,6 +103,8 @@ class Store:
 
     def leave(self, fleet: FleetRecord) -> None:
         """Leave the copy of a clean stop. Raises StoreError."""
+        if not self._shared:
+            self._open_stopped()
         if self._stopped is None:
             return
         try:
@@ -116,9 +123,15 @@ class Store:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    def _settled(self) -> bool:
+        """Whether the next start would look where this one writes, and finds no copy that is out of reach now."""
+        missing = self._stopped is None and self._clock() - self._tried_at >= RETRY_SECONDS
+        return self._live is not None and self._live.current and not missing
+
     def _open(self) -> None:
         """Open what is not open, or is no longer what the path leads to. Raises OSError if the live one cannot be."""
         if self._live is not None and not self._live.current:
+            self._invalidated()  # the directory may be moved back
             self._live.close()
             self._live = None
         if self._shared:
@@ -126,6 +139,12 @@ class Store:
             self._live = self._live or Directory(self._places.live)
             self._stopped = self._live
             return
+        self._open_stopped()
+        self._live = self._live or Directory(self._places.live)
+
+    def _open_stopped(self) -> None:
+        """Open the directory of the copy, unless it is open and still what the path leads to; says if it cannot be."""
+        self._tried_at = self._clock()
         if self._stopped is not None and not self._stopped.current:
             self._stopped.close()
             self._stopped = None
@@ -137,7 +156,6 @@ class Store:
                 if reason != self._told:
                     logger.warning("a clean stop will leave nothing for after a reboot", extra={"reason": reason})
                 self._told = reason
-        self._live = self._live or Directory(self._places.live)
 
     def _begin(self, fleet: FleetRecord) -> None:
         """Write the first live file, and take the copy away once that is there."""

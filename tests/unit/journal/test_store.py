@@ -1,6 +1,7 @@
 """Which file counts at a start, over real directories."""
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from exporter.fleet.record import FleetRecord
 from exporter.journal.directory import LOCK
 from exporter.journal.places import Places
-from exporter.journal.store import LIVE, STOPPED, Store, StoreError
+from exporter.journal.store import LIVE, RETRY_SECONDS, STOPPED, Store, StoreError
 from tests.unit.journal.records import BOOT, OTHER_BOOT, joules, record
 
 FIRST, SECOND = record(seconds=70), record(seconds=80)
@@ -248,8 +249,6 @@ def test_a_directory_that_was_removed_is_taken_up_again(at: Places) -> None:
     for name in (LIVE, LOCK):
         (at.live / name).unlink()
     at.live.rmdir()
-    with pytest.raises(StoreError):
-        made.write(FIRST)
     made.write(SECOND)
     made.close()
     assert left(at) == SECOND
@@ -316,3 +315,50 @@ def test_of_two_files_of_this_boot_the_newer_one_counts(at: Places) -> None:
     newer.close()
     (at.live / LIVE).write_bytes(live)  # as if it could neither be written nor removed
     assert left(at, now=2_002.0) == SECOND
+
+
+def test_a_directory_that_was_replaced_while_writing_works_is_taken_up_and_no_older_total_comes_back(
+    at: Places,
+) -> None:
+    made = store(at)
+    made.start()
+    made.write(FIRST)
+    moved = at.live.with_name("moved")
+    at.live.rename(moved)
+    shutil.copytree(moved, at.live)
+    made.write(SECOND)
+    made.close()
+    assert not (moved / LIVE).exists()
+    assert left(at) == SECOND
+
+
+def test_without_the_live_directory_the_copy_is_not_used_since_a_live_file_may_come_back(at: Places) -> None:
+    stopped(at)
+    away = at.live.with_name("away")
+    at.live.rename(away)
+    at.live.write_text("in the way")
+    made = store(at)
+    assert made.start()[0] is None
+    made.close()
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_copy_that_was_out_of_reach_at_the_start_does_not_come_back(at: Places, clean: bool) -> None:
+    stopped(at)
+    away = at.stopped.with_name("away")
+    at.stopped.rename(away)
+    at.stopped.write_text("in the way")
+    times = [2_000.0]
+    made = Store(at, OTHER_BOOT, lambda: times[0])
+    assert made.start() == (None, "")
+    made.write(SECOND)
+    at.stopped.unlink()
+    away.rename(at.stopped)
+    if clean:
+        made.leave(SECOND)
+    else:
+        times[0] += RETRY_SECONDS
+        made.write(SECOND)
+    made.close()
+    found = left(at, "a third boot", 3_000.0)
+    assert (found and joules(found)) == (joules(SECOND) if clean else None)
