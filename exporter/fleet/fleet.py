@@ -248,6 +248,7 @@ class Fleet:
             if len(self._aliases) >= MOST_DEVICES:
                 self._aliases.clear()
             self._aliases[device.key] = known.key
+            self._awaited.pop(device.key, None)  # its joules count under the key of the card from here on
             return known if device.key == device.pci_address else msgspec.structs.replace(device, key=known.key)
         return device
 
@@ -266,6 +267,8 @@ class Fleet:
 
     def _new_card(self, source: _Provider, device: Device, now: float) -> Card:
         kept = self._awaited.pop(device.key, None)
+        if device.pci_address is not None:
+            self._awaited.pop(device.pci_address, None)  # the key while its identity could not be read
         prefix = _SIMULATED_PREFIX if source.name == _SIMULATED else device.vendor
         number = self._numbers[prefix]
         if kept is not None and kept.order is not None and kept.order[0] == prefix and kept.order[1] < number:

@@ -203,3 +203,21 @@ def test_a_record_holds_what_is_shown() -> None:
     assert first.meter.ledger is not None
     assert first.meter.ledger.total_joules == shown.total_joules
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(first), type=CardRecord) == first
+
+
+def test_no_joule_counts_under_two_keys_when_the_identity_cannot_be_read_after_a_restart() -> None:
+    known, anonymous = GPUS[0], card(1, key="0000:01:00.0")
+    host = Host(known)
+    run(host, 70, known)
+    for _ in range(2):
+        host = restarted(host, anonymous)
+        run(host, 30, anonymous)
+        host.fleet.enumerated("nvidia", (known,), host.now)
+        run(host, 30, known)
+        assert len(host.fleet.record(host.now).cards) == 1
+        began = host.now
+        host = restarted(host, known)
+        run(host, 10, known)
+        (label,) = host.cards
+        assert energy(host, label).total_joules <= (host.now - began) * 400
+        assert len(host.fleet.record(host.now).cards) == 1
