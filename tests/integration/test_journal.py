@@ -6,6 +6,7 @@ It is killed $JOURNAL_KILLS times, 10 by default.
 import http.client
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -301,10 +302,23 @@ def test_a_directory_that_is_taken_away_is_made_again(host: Host) -> None:
     for path in host.at.live.iterdir():
         path.unlink()
     host.at.live.rmdir()
-    daemon.scrape_until(lambda page: page.value(UP) == 0)
-    daemon.scrape_until(lambda page: page.value(UP) == 1, RETRY_SECONDS)
-    assert (host.at.live / LIVE).exists()
-    assert daemon.log.count("there is no journal") == daemon.log.count("there is a journal again") == 1
+    daemon.until(lambda: daemon.scrape() and (host.at.live / LIVE).exists())
+    assert daemon.scrape().value(UP) == 1
+    assert "there is no journal" not in daemon.log
+
+
+def test_a_directory_that_is_replaced_by_an_older_one_brings_no_older_total_back(host: Host) -> None:
+    daemon = host.start()
+    older = host.at.live.with_name("older")
+    shutil.copytree(host.at.live, older)
+    before = host.see(daemon.scrape())
+    host.at.live.rename(host.at.live.with_name("moved"))
+    older.rename(host.at.live)
+    far = before[host.keys[0]].total + 1_000  # more than is counted until the first page after the start
+    later = host.see(daemon.scrape_until(lambda page: host.see(page)[host.keys[0]].total > far))
+    kill(daemon)
+    after = host.see(host.start().scrape())
+    assert all(after[key].start == later[key].start and after[key].total >= later[key].total for key in host.keys)
 
 
 @pytest.fixture
