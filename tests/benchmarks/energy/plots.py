@@ -19,7 +19,7 @@ def draw(rows: Sequence[Row], windows: Sequence[WindowRow], directory: Path) -> 
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "gpu-exporter"  # the same figures give the same file
     mpl.rcParams["svg.fonttype"] = "none"  # text stays text: a fifth of the size
-    from matplotlib import pyplot as plt  # noqa: PLC0415
+    from matplotlib import pyplot as plt  # noqa: PLC0415 -- only who draws needs it
 
     directory.mkdir(parents=True, exist_ok=True)
     figure, axes = plt.subplots(3, 1, figsize=(9, 8), sharex=True, layout="constrained")
@@ -38,7 +38,7 @@ def draw(rows: Sequence[Row], windows: Sequence[WindowRow], directory: Path) -> 
 
 
 def _increase(windows: Sequence[WindowRow], path: Path) -> Path:
-    from matplotlib import pyplot as plt  # noqa: PLC0415
+    from matplotlib import pyplot as plt  # noqa: PLC0415 -- only who draws needs it
 
     figure, axis = plt.subplots(figsize=(9, 4), layout="constrained")
     groups = list(dict.fromkeys((row.scrape, row.window) for row in windows))

@@ -125,7 +125,7 @@ def test_it_falls_within_five_minutes_to_that_of_a_qualified_accumulator() -> No
     ratios = [state.uncertainty_ratio for state in states]
     assert ratios[0] is None
     assert ratios[60] == pytest.approx(COVERING)
-    assert all(after <= before + 1e-12 for before, after in itertools.pairwise(ratios[1:]))  # type: ignore[operator]
+    assert all(after <= before + 1e-12 for before, after in itertools.pairwise(ratios[1:]))  # type: ignore[operator]  # never None
     assert ratios[-1] == pytest.approx(BY_ACCUMULATOR)
 
 
