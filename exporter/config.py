@@ -65,7 +65,7 @@ def _path(path: str) -> str | None:
     return None
 
 
-def _scenario(path: str) -> str | None:
+def _file(path: str) -> str | None:
     return None if path and "\0" not in path else "expected the path of a file"
 
 
@@ -84,6 +84,10 @@ class WebConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     telemetry_path: Annotated[str, Meta(extra={"check": _path})] = "/metrics"
     max_requests: Annotated[int, Meta(ge=0, le=1000)] = 40
     """Requests served at the same time; more get 503. 0: bounded by the number of connections only."""
+    config_file: Annotated[str, Meta(extra={"check": _file})] | None = None
+    """TLS, login, headers and rate limit, in the format of Prometheus' exporter toolkit."""
+    systemd_socket: bool = False
+    """Serve on the sockets that systemd passes, instead of on `listen_addresses`."""
 
 
 class SamplingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,6 +108,19 @@ class SamplingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if self.energy_seconds is not None:
             return self.energy_seconds
         return _AVERAGED_PERIOD_SECONDS if averaged else _INSTANT_PERIOD_SECONDS
+
+
+class WorkersConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When the child processes that hold the vendors' libraries are replaced, and when to give up."""
+
+    max_age_seconds: Annotated[float, _seconds(60, 365 * 86400)] | None = 86400.0
+    max_memory_bytes: Annotated[int, Meta(ge=2**24, le=2**44)] | None = 2**30
+    """Of resident memory that no file backs: what a library leaks."""
+    max_descriptors: Annotated[int, Meta(ge=16, le=2**20)] | None = 512
+    release_seconds: Annotated[float, _seconds(1, 86400)] = 1800.0
+    """After so long released devices are taken up again without being asked."""
+    exit_after_seconds: Annotated[float, _seconds(10, 86400)] | None = None
+    """End with exit code 3 when a provider that has GPUs was down for so long; None: go on trying for ever."""
 
 
 class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -131,10 +148,11 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     providers: tuple[Annotated[str, Meta(extra={"check": _provider})], ...] = ()
     """Asked for by name, and no others are opened; empty: every one that opens."""
-    simulate: Annotated[str, Meta(extra={"check": _scenario})] | None = None
+    simulate: Annotated[str, Meta(extra={"check": _file})] | None = None
     """Scenario file of the simulated provider; in a configuration file it is relative to that file."""
     web: WebConfig = WebConfig()
     sampling: SamplingConfig = SamplingConfig()
+    workers: WorkersConfig = WorkersConfig()
     metrics: MetricsConfig = MetricsConfig()
     journal: JournalConfig = JournalConfig()
     log: LogConfig = LogConfig()

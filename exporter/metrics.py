@@ -77,7 +77,8 @@ RETIREMENT_CAUSES = ("single_bit", "double_bit")
 PROCESS_STATES = ("holding", "bystander", "uninspectable")
 SOURCES = ("hardware", "integrated")
 FAULTS = ("reset", "jump", "frozen", "disqualified", "power_frozen")
-RESTART_CAUSES = ("hang", "crash", "lost", "reload")
+RESTART_CAUSES = ("hang", "crash", "lost", "reload", "recycle")
+HTTP_ERRORS = ("refused", "failed", "denied")
 
 DEVICE_LABELS = ("gpu", "uuid")
 PARTITION_LABELS = (*DEVICE_LABELS, "partition")
@@ -637,6 +638,15 @@ EXPORTER_METRICS: tuple[MetricSpec[World], ...] = (
         X,
         "",
         ("family",),
+    ),
+    MetricSpec(
+        "gpu_exporter_http_errors_total",
+        "Requests that got no page: refused as one too many, failed in the making, denied for want of a valid login.",
+        lambda w: {reason: float(getattr(w.web, reason)) for reason in HTTP_ERRORS},
+        X,
+        "",
+        ("reason",),
+        C,
     ),
 )
 

@@ -231,6 +231,17 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """By cause of metrics.RESTART_CAUSES."""
 
 
+class WebCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server for HTTP could not do, since its start."""
+
+    refused: int = 0
+    """Requests and connections turned away because there were too many, or came too fast."""
+    failed: int = 0
+    """Requests whose page could not be made."""
+    denied: int = 0
+    """Requests without a valid login, and TLS handshakes without a valid certificate."""
+
+
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a page shows."""
 
@@ -243,3 +254,4 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Whether totals are kept over a restart; None: no directory is configured."""
     series_dropped: Mapping[str, int] = {}
     """By family, as counted by the renderer of the page before."""
+    web: WebCounts = WebCounts()

@@ -12,7 +12,7 @@ from exporter.fleet.card import Card
 from exporter.fleet.counters import NameCounts
 from exporter.fleet.record import CardRecord, FleetRecord, newest
 from exporter.metrics import Block
-from exporter.model import NOT_OPENED, Device, DeviceSnapshot, GpuState, Group, Sample, Snapshot, World
+from exporter.model import NOT_OPENED, Device, DeviceSnapshot, GpuState, Group, Sample, Snapshot, WebCounts, World
 
 MOST_DEVICES = 256
 REFRESH_SECONDS = 1.0
@@ -56,6 +56,7 @@ class Fleet:
         self._released = False
         self._dropped: Mapping[str, int] = {}
         self._journal_up: bool | None = None
+        self._web = WebCounts()
         self._awaited: dict[str, CardRecord] = {}
         """What was kept of devices that were not seen since the start."""
         self._restored_at = 0.0
@@ -166,6 +167,12 @@ class Fleet:
             self._journal_up = up
             self._bump(Block.EXPORTER)
 
+    def served(self, counts: WebCounts) -> None:
+        """Take what the server for HTTP could not do so far."""
+        if counts != self._web:
+            self._web = counts
+            self._bump(Block.EXPORTER)
+
     def restore(self, record: FleetRecord, now: float) -> None:
         """Go on from what was kept, before the first report."""
         self._awaited = {card.key: card for card in record.cards}
@@ -202,6 +209,7 @@ class Fleet:
                 released=self._released,
                 journal_up=self._journal_up,
                 series_dropped=self._dropped,
+                web=self._web,
             )
         return self._world
 

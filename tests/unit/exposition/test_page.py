@@ -98,7 +98,12 @@ def test_a_reading_without_a_value_has_no_series_and_its_family_is_not_announced
 
 def test_no_family_is_announced_without_a_series() -> None:
     page = text_page(World(snapshots=(), versions={}))
-    assert families(page) == ["gpu_exporter_build_info", "gpu_exporter_workers_abandoned", "gpu_exporter_released"]
+    assert families(page) == [
+        "gpu_exporter_build_info",
+        "gpu_exporter_workers_abandoned",
+        "gpu_exporter_released",
+        "gpu_exporter_http_errors_total",
+    ]
 
 
 def test_the_lines_of_a_family_stand_together() -> None:
