@@ -642,10 +642,10 @@ EXPORTER_METRICS: tuple[MetricSpec[World], ...] = (
     MetricSpec(
         "gpu_exporter_http_errors_total",
         "Requests that got no page: refused as one too many, failed in the making, denied for want of a valid login.",
-        lambda w: {reason: float(getattr(w.web, reason)) for reason in HTTP_ERRORS},
+        lambda w: {cause: float(getattr(w.web, cause)) for cause in HTTP_ERRORS},
         X,
         "",
-        ("reason",),
+        ("cause",),
         C,
     ),
 )

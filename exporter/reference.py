@@ -36,7 +36,7 @@ CLOSED_LABELS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("gpu_processes", "state"): PROCESS_STATES,
     ("gpu_exporter_sample_duration_seconds", "group"): tuple(Group),
     ("gpu_exporter_worker_restarts_total", "cause"): RESTART_CAUSES,
-    ("gpu_exporter_http_errors_total", "reason"): HTTP_ERRORS,
+    ("gpu_exporter_http_errors_total", "cause"): HTTP_ERRORS,
 }
 """All values of a label, by family and label; labels that are not here may have any value."""
 
