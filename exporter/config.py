@@ -130,6 +130,38 @@ class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Whether OpenMetrics says when energy counters began: on a Prometheus without its feature flag, series more."""
 
 
+class ProcessesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the page shows of processes."""
+
+    top: Annotated[int, Meta(ge=0, le=1024)] = 16
+    """Series per device, by memory; the rest are summed in one."""
+    labels: tuple[Literal["pid", "name", "user", "workload"], ...] = ("pid", "name")
+    """Processes that agree in all of these are summed."""
+    minimum_bytes: Annotated[int, Meta(ge=0, le=2**50)] = 0
+    """Processes that hold less are summed with the rest."""
+
+
+class AttributionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where it is looked up whose a process is, and who was given a GPU. Paths are of the host."""
+
+    enabled: bool = True
+    proc: Annotated[str, Meta(extra={"check": _directory})] = "/proc"
+    """Of the host: where it is mounted in a container that does not share the host's pid namespace."""
+    kubelet_socket: Annotated[str, Meta(extra={"check": _file})] | None = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    kubelet_resources: tuple[str, ...] = ("nvidia.com/*", "amd.com/*", "gpu.intel.com/*")
+    """Name patterns of resources whose ids may be GPUs."""
+    pod_logs: Annotated[str, Meta(extra={"check": _directory})] | None = "/var/log/pods"
+    """Names of pods by their uid."""
+    api_server: bool = False
+    """Whether names of pods, and devices of DRA, may be asked of the API server, with the pod's service account."""
+    job_files: Annotated[str, Meta(extra={"check": _directory})] | None = None
+    """Files that a prolog writes, one per GPU: lines of job ids as for dcgm-exporter, or AMD's JSON."""
+    slurm_environment: bool = False
+    """Read the GPUs of a Slurm job from the environment of its processes, which needs CAP_SYS_PTRACE."""
+    linger_seconds: Annotated[float, _seconds(0, 86400)] = 180.0
+    """How long the counters of a workload are shown after it is gone."""
+
+
 class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where totals are kept over a restart; each defaults to what systemd gives, else to the other one.
 
@@ -154,6 +186,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sampling: SamplingConfig = SamplingConfig()
     workers: WorkersConfig = WorkersConfig()
     metrics: MetricsConfig = MetricsConfig()
+    processes: ProcessesConfig = ProcessesConfig()
+    attribution: AttributionConfig = AttributionConfig()
     journal: JournalConfig = JournalConfig()
     log: LogConfig = LogConfig()
 

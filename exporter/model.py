@@ -71,12 +71,18 @@ class PartitionSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class ProcessSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One process that holds memory or a queue on the device."""
+    """One process that holds memory or a queue on the device, in one partition of it where it has partitions."""
 
     pid: int
+    """As the vendor's driver tells it: of the host's namespace."""
+    started: int | None = None
+    """Start time in clock ticks since boot, of /proc/PID/stat: with the pid it names one process for the life of the
+    boot. None: it has ended, or it cannot be seen."""
     name: str | None = None
     memory_used_bytes: float | None = None
     partition: str | None = None
+    busy_ratio: float | None = None
+    """Share of the device's time of work that this process took since the read before; None: not measured."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -169,6 +175,81 @@ class GpuState(enum.StrEnum):
         return self in (GpuState.OK, GpuState.ASLEEP)
 
 
+class Workload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who uses a GPU or has it allocated; an empty field does not apply or is not known."""
+
+    key: str
+    """Value of the label `workload`, unique on the host, such as pod/NAMESPACE/POD/CONTAINER or slurm/JOB."""
+    kind: Literal["pod", "slurm", "container", "service", "user"]
+    k8s_namespace: str = ""
+    k8s_pod: str = ""
+    k8s_container: str = ""
+    pod_uid: str = ""
+    container_id: str = ""
+    slurm_job: str = ""
+    slurm_user: str = ""
+    slurm_account: str = ""
+    slurm_partition: str = ""
+    systemd_unit: str = ""
+    user: str = ""
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whose process it is, for gpu_process_info."""
+
+    pid: int
+    started: int | None = None
+    """As in ProcessSample."""
+    name: str = ""
+    user: str = ""
+    workload: Workload | None = None
+    """None: it could not be placed."""
+
+
+class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A device, or one partition of it, that a workload was given, whether it runs anything there or not."""
+
+    workload: Workload
+    device: str
+    """Key of the device."""
+    partition: str | None = None
+    share: float = 1.0
+    """1 of a device or partition that it has alone, 1/n of one that n workloads share."""
+
+
+class SourceStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    source: str
+    """Of metrics.ATTRIBUTION_SOURCES."""
+    up: bool
+    reason: str = ""
+    """What keeps it from telling, in words; empty when all is well."""
+    allocates: bool = False
+    """Whether it tells allocations, so that a device without one is known to be free."""
+
+
+class Attribution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of who uses the GPUs."""
+
+    owners: tuple[Owner, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
+    sources: tuple[SourceStatus, ...] = ()
+    unplaced_devices: int = 0
+    """Allocated ids that belong to no device that is known."""
+    unplaced_processes: int = 0
+
+
+class WorkloadSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One workload on one device, as it is published. What is counted began at 0 when it was first seen there."""
+
+    workload: Workload
+    allocation_ratio: float | None = None
+    """Share of the device that it was given; None: it has no allocation, and uses the device all the same."""
+    active_joules: float | None = None
+    idle_joules: float | None = None
+    busy_seconds: float | None = None
+    allocated_seconds: float | None = None
+
+
 class EnergyAccount(msgspec.Struct, frozen=True, kw_only=True):
     """The published side of an energy ledger; see energy.Ledger for the rules."""
 
@@ -203,6 +284,9 @@ class DeviceSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     module_energy_joules: float | None = None
     busy_seconds: float | None = None
     throttle_seconds: Mapping[str, float] = {}
+    workloads: tuple[WorkloadSnapshot, ...] = ()
+    unattributed_joules: float | None = None
+    """What of `energy.total_joules` no workload was charged since it is divided; None: it is not divided."""
 
 
 NOT_OPENED = "not open yet"
@@ -255,3 +339,5 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     series_dropped: Mapping[str, int] = {}
     """By family, as counted by the renderer of the page before."""
     web: WebCounts = WebCounts()
+    attribution: Attribution | None = None
+    """None: nobody looks."""
