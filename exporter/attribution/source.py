@@ -1,0 +1,74 @@
+"""What a source of attribution is: the seam between where it is looked up and who puts the answers together."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from exporter.model import Device, PartitionSample, Workload
+
+
+class Process(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One process that a provider lists; `started` as in model.ProcessSample."""
+
+    pid: int
+    started: int | None = None
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One GPU, its partitions, and the processes on it."""
+
+    device: Device
+    partitions: tuple[PartitionSample, ...] = ()
+    processes: tuple[Process, ...] = ()
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All GPUs of the host, as the page shows them."""
+
+    held: tuple[Held, ...] = ()
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A device, or one partition of it, that a workload was given."""
+
+    workload: Workload
+    device: str
+    """Key of the device."""
+    partition: str | None = None
+    running: bool = True
+    """False: the workload has ended, as far as the source knows, and yields to one that runs."""
+
+
+class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
+    namespace: str
+    name: str
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one source told."""
+
+    grants: tuple[Grant, ...] = ()
+    pods: Mapping[str, Pod] = {}
+    """By uid, with dashes where it has any."""
+    unplaced_devices: int = 0
+    """Ids that were given to somebody and belong to no GPU that is known."""
+
+
+class SourceError(Exception):
+    """The source cannot tell. The message is for people: one sentence that says why."""
+
+
+class Source(Protocol):
+    """One place to ask. Called from a thread of its own, so it may wait, within its own deadlines."""
+
+    name: str
+    """Of metrics.ATTRIBUTION_SOURCES."""
+    allocates: bool
+    """Whether its findings hold grants."""
+
+    def look(self, question: Question) -> Findings:
+        """Ask. Raises SourceError."""
+
+    def close(self) -> None:
+        """Let go of sockets and files. Never raises."""
