@@ -1,0 +1,84 @@
+"""How is a workload named, so that what a process belongs to and what was allocated meet under one key?
+
+Every source makes its workloads here. `united` joins what two sources know of one workload.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from exporter.model import Workload
+
+SHORT_ID = 12
+"""Characters of a container's id that its tools show."""
+
+
+def pod(namespace: str, name: str, container: str = "", *, uid: str = "", container_id: str = "") -> Workload:
+    """Return the workload of one container, or of the whole pod where the container is not known."""
+    return Workload(
+        key="/".join(filter(None, ("pod", namespace, name, container))),
+        kind="pod",
+        k8s_namespace=namespace,
+        k8s_pod=name,
+        k8s_container=container,
+        pod_uid=uid,
+        container_id=container_id,
+    )
+
+
+def nameless_pod(uid: str) -> Workload:
+    """Return the workload of a pod of which no source tells the name."""
+    return Workload(key=f"pod/{uid}", kind="pod", pod_uid=uid)
+
+
+def slurm(job: str, *, user: str = "", account: str = "", partition: str = "") -> Workload:
+    return Workload(
+        key=f"slurm/{job}",
+        kind="slurm",
+        slurm_job=job,
+        slurm_user=user,
+        slurm_account=account,
+        slurm_partition=partition,
+        user=user,
+    )
+
+
+def container(container_id: str, *, unit: str = "", user: str = "") -> Workload:
+    """Return the workload of a container without a pod; `user` runs it where it is rootless.
+
+    Users may name the control groups below their own as they like. With their name in the key, none of them passes for
+    a container of somebody else.
+    """
+    return Workload(
+        key="/".join(filter(None, ("container", user, container_id[:SHORT_ID]))),
+        kind="container",
+        container_id=container_id,
+        systemd_unit=unit,
+        user=user,
+    )
+
+
+def service(unit: str, *, user: str = "") -> Workload:
+    """Return the workload of a systemd unit; `user` is whose manager runs it, if not the system's."""
+    return Workload(
+        key="/".join(filter(None, ("service", user, unit))), kind="service", systemd_unit=unit, user=user
+    )
+
+
+def user(name: str) -> Workload:
+    return Workload(key=f"user/{name}", kind="user", user=name)
+
+
+def united(workloads: Iterable[Workload]) -> dict[str, Workload]:
+    """Return one workload per key, with every field that any of the given ones has; of two values the first counts."""
+    found: dict[str, Workload] = {}
+    for workload in workloads:
+        known = found.setdefault(workload.key, workload)
+        if known is not workload and known != workload:
+            blanks = {
+                name: value
+                for name in Workload.__struct_fields__
+                if (value := getattr(workload, name)) and not getattr(known, name)
+            }
+            found[workload.key] = msgspec.structs.replace(known, **blanks)
+    return found
