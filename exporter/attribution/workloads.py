@@ -1,4 +1,4 @@
-"""How is a workload named, so that what a process belongs to and what was allocated meet under one key?
+"""How a workload is named, so that what a process belongs to and what was allocated meet under one key.
 
 Every source makes its workloads here. `united` joins what two sources know of one workload.
 """
@@ -60,9 +60,7 @@ def container(container_id: str, *, unit: str = "", user: str = "") -> Workload:
 
 def service(unit: str, *, user: str = "") -> Workload:
     """Return the workload of a systemd unit; `user` is whose manager runs it, if not the system's."""
-    return Workload(
-        key="/".join(filter(None, ("service", user, unit))), kind="service", systemd_unit=unit, user=user
-    )
+    return Workload(key="/".join(filter(None, ("service", user, unit))), kind="service", systemd_unit=unit, user=user)
 
 
 def user(name: str) -> Workload:

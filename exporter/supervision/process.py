@@ -7,29 +7,30 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
+from exporter.framing import Frame, Inbox, encode
 from exporter.supervision import frames
 
 _PIPE_BYTES = 256 * 1024
 _READ_BYTES = 16 * 1024
 
+_R = TypeVar("_R")
 
-class Heard(NamedTuple):
-    reports: tuple[frames.Report, ...]
+
+class Heard(NamedTuple, Generic[_R]):
+    reports: tuple[_R, ...]
     emptied: bool
     """Nothing more is in the pipe for the moment."""
     ended: bool = False
     """Nothing will ever come."""
 
 
-class Process:
+class ChildProcess(Generic[_R]):
     """Descriptors are non-blocking, and closed by `close`."""
 
-    def __init__(self, number: int, start: frames.Start) -> None:
-        """Start the child. Raises OSError."""
-        self.number = number
-        self.provider = start.request.provider
+    def __init__(self, module: str, name: str, inbox: Inbox[_R]) -> None:
+        """Start `python -m module name REPORTS REQUESTS PARENT`. Raises OSError."""
         with contextlib.ExitStack() as undo:
             self.reports, report_end = _pipe(undo)
             request_end, self._requests = _pipe(undo)
@@ -37,9 +38,9 @@ class Process:
             # What a first pass over many devices gives, so that the child seldom waits for us; 64 KiB do as well.
             with contextlib.suppress(OSError):
                 fcntl.fcntl(self.reports, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-            command = [sys.executable, "-u", "-P", "-m", "exporter.supervision.worker"]
+            command = [sys.executable, "-u", "-P", "-m", module, name]
             self._process = subprocess.Popen(  # noqa: S603 -- our own module under our own interpreter
-                [*command, self.provider, str(report_end), str(request_end), str(os.getpid())],
+                [*command, str(report_end), str(request_end), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=output_end,
                 stderr=output_end,
@@ -53,22 +54,21 @@ class Process:
             os.close(descriptor)
         for descriptor in (self.reports, self._requests, self.output):
             os.set_blocking(descriptor, False)
-        self._inbox = frames.reports()
-        self.ask(start)
+        self._inbox = inbox
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, request: frames.Request) -> bool:
+    def ask(self, request: Frame) -> bool:
         """Send a request; false when the child does not take any."""
-        data = frames.encode(request)
+        data = encode(request)
         try:
             return os.write(self._requests, data) == len(data)
         except OSError:
             return False
 
-    def hear(self) -> Heard:
+    def hear(self) -> Heard[_R]:
         """Return the reports in the next piece of the pipe. Raises FrameError."""
         try:
             data = os.read(self.reports, _READ_BYTES)
@@ -107,6 +107,17 @@ class Process:
         if self._process.returncode is None:
             # It cannot be killed and is left behind: subprocess is not to complain of it when this object goes.
             self._process.returncode = -signal.SIGKILL
+
+
+class Process(ChildProcess[frames.Report]):
+    """A worker or a probe."""
+
+    def __init__(self, number: int, start: frames.Start) -> None:
+        """Start the child. Raises OSError."""
+        self.number = number
+        self.provider = start.request.provider
+        super().__init__("exporter.supervision.worker", self.provider, frames.reports())
+        self.ask(start)
 
 
 def _pipe(undo: contextlib.ExitStack) -> tuple[int, int]:

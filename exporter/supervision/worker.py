@@ -4,10 +4,8 @@ Run as `python -m exporter.supervision.worker PROVIDER REPORTS REQUESTS PARENT`:
 parent. Small on purpose: it imports no event loop, no web server and no vendor package but its own provider's.
 """
 
-import ctypes
 import importlib
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -15,13 +13,12 @@ from pathlib import Path
 from random import Random
 
 from exporter.model import Device, Group, Groups, Sample
+from exporter.parentage import die_with
 from exporter.providers import PROVIDERS
 from exporter.providers.protocol import OpenContext, Opener, Provider, ProviderError
 from exporter.supervision import frames
 from exporter.supervision.port import ParentGoneError, Port
 from exporter.supervision.schedule import ENERGY, EVERYTHING, Schedule
-
-_PR_SET_PDEATHSIG = 1
 
 
 class Worker:
@@ -199,21 +196,10 @@ def find_opener(request: frames.WorkerRequest) -> Opener:
     return opener
 
 
-def _die_with(parent: int) -> None:
-    """End when the parent does, even while a call into the library never returns."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        # It ended before it could be watched.
-        os._exit(os.EX_UNAVAILABLE)
-
-
 def main(arguments: list[str]) -> int:
     """Serve one provider until the parent asks for the end or is gone."""
     reports, requests, parent = (int(argument) for argument in arguments[2:5])
-    _die_with(parent)
-    # Ctrl-C and `systemctl kill` reach the whole group: what they mean is the parent's to decide.
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, signal.SIG_IGN)
+    die_with(parent)
     port = Port(reports, requests)
     first: list[frames.Request] = []
     while not first:
