@@ -43,6 +43,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
     namespace: str
     name: str
+    containers: tuple[str, ...] = ()
+    """Names of all that it has or had; empty: not told."""
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,12 +53,20 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     grants: tuple[Grant, ...] = ()
     pods: Mapping[str, Pod] = {}
     """By uid, with dashes where it has any."""
+    containers: Mapping[str, str] = {}
+    """Names of containers by their id, 64 hex digits."""
     unplaced_devices: int = 0
     """Ids that were given to somebody and belong to no GPU that is known."""
+    trouble: str = ""
+    """What it could not tell, in words without counts; the rest holds."""
 
 
 class SourceError(Exception):
     """The source cannot tell. The message is for people: one sentence that says why."""
+
+
+class NothingToAskError(Exception):
+    """There is nothing here to ask, and nobody said that there is: a host without Kubernetes is in good order."""
 
 
 class Source(Protocol):
@@ -68,7 +78,7 @@ class Source(Protocol):
     """Whether its findings hold grants."""
 
     def look(self, question: Question) -> Findings:
-        """Ask. Raises SourceError."""
+        """Ask. Raises SourceError, NothingToAskError."""
 
     def close(self) -> None:
         """Let go of sockets and files. Never raises."""
