@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from exporter import __version__
-from exporter.model import DeviceSnapshot, EnergyAccount, GpuState, PartitionSample, ProcessSample, Snapshot, World
+from exporter.model import (
+    DeviceSnapshot,
+    EnergyAccount,
+    GpuState,
+    Owner,
+    PartitionSample,
+    ProcessSeries,
+    Snapshot,
+    Workload,
+    WorkloadSnapshot,
+    World,
+)
 
 T = TypeVar("T")
 
@@ -33,6 +44,7 @@ class Block(enum.StrEnum):
     STATE = "state"
     PARTITIONS = "partitions"
     PROCESSES = "processes"
+    WORKLOADS = "workloads"
     EXPORTER = "exporter"
 
 
@@ -74,9 +86,10 @@ REASONS = (
 )
 CLASSES = ("corrected", "uncorrected", "deferred")
 RETIREMENT_CAUSES = ("single_bit", "double_bit")
-PROCESS_STATES = ("holding", "bystander", "uninspectable", "self")
+PROCESS_STATES = ("holding", "unnamed", "bystander", "uninspectable", "self")
 ATTRIBUTION_SOURCES = ("proc", "kubelet", "pod_logs", "api_server", "job_files", "slurm")
 WORKLOAD_KINDS = ("pod", "slurm", "container", "service", "user")
+ENERGY_PARTS = ("active", "idle")
 SOURCES = ("hardware", "integrated")
 FAULTS = ("reset", "jump", "frozen", "disqualified", "power_frozen")
 RESTART_CAUSES = ("hang", "crash", "lost", "reload", "recycle")
@@ -84,7 +97,9 @@ HTTP_ERRORS = ("refused", "failed", "denied")
 
 DEVICE_LABELS = ("gpu", "uuid")
 PARTITION_LABELS = (*DEVICE_LABELS, "partition")
-PROCESS_LABELS = (*DEVICE_LABELS, "pid", "name")
+PROCESS_LABELS = ("pid", "name")
+"""By default; they stand beside those of the device."""
+WORKLOAD_LABELS = (*DEVICE_LABELS, "workload")
 PROVIDER_LABELS = ("provider",)
 
 _INFO_LABELS = (
@@ -317,6 +332,15 @@ DEVICE_METRICS: tuple[MetricSpec[DeviceSnapshot], ...] = (
         "seconds",
     ),
     MetricSpec(
+        "gpu_unattributed_energy_joules_total",
+        "Rest of gpu_energy_joules_total that is in no workload's estimate; with those it grows by as much.",
+        lambda d: d.unattributed_joules,
+        E,
+        "joules",
+        (),
+        C,
+    ),
+    MetricSpec(
         "gpu_last_sample_timestamp_seconds",
         "When the GPU last gave a reading: they are taken on a timer, and a scrape waits for power and energy alone.",
         lambda d: d.last_sample_timestamp,
@@ -488,7 +512,8 @@ DEVICE_METRICS: tuple[MetricSpec[DeviceSnapshot], ...] = (
     MetricSpec("gpu_pcie_replays_total", "PCIe packets sent again.", lambda d: d.sample.pcie_replays, S, "", (), C),
     MetricSpec(
         "gpu_processes",
-        "Processes known to the driver: holding memory or a queue, bystanders, or not open to inspection.",
+        "Processes: holding memory or a queue; the same, with a pid that /proc does not show; bystanders without "
+        "either; not open to inspection; the exporter's own.",
         lambda d: {state: float(n) for state, n in d.sample.process_counts.items()},
         Block.PROCESSES,
         "",
@@ -529,13 +554,106 @@ PARTITION_METRICS: tuple[MetricSpec[PartitionSample], ...] = (
     ),
 )
 
-PROCESS_METRICS: tuple[MetricSpec[ProcessSample], ...] = (
+PROCESS_METRICS: tuple[MetricSpec[ProcessSeries], ...] = (
     MetricSpec(
         "gpu_process_memory_used_bytes",
-        "Device memory that the process holds; bystanders without memory are left out.",
+        "Device memory that the process holds, without bystanders; those beyond the bound are summed as other.",
         lambda p: p.memory_used_bytes,
         Block.PROCESSES,
         "bytes",
+    ),
+)
+
+_PLACE_LABELS = ("container_id", "pod_uid", "k8s_namespace", "k8s_pod", "k8s_container", "slurm_job", "systemd_unit")
+_OWNER_LABELS = ("name", "user", *_PLACE_LABELS)
+_WORKLOAD_INFO_LABELS = (
+    "kind",
+    "k8s_namespace",
+    "k8s_pod",
+    "k8s_container",
+    "slurm_job",
+    "slurm_user",
+    "slurm_account",
+    "slurm_partition",
+    "systemd_unit",
+    "user",
+)
+
+
+def _fields(workload: Workload, names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(getattr(workload, name) for name in names)
+
+
+def _owner(o: Owner) -> Reading:
+    places = ("",) * len(_PLACE_LABELS) if o.workload is None else _fields(o.workload, _PLACE_LABELS)
+    return _ones((o.name, o.user, *places))
+
+
+def _energy_parts(w: WorkloadSnapshot) -> Reading:
+    parts = zip(ENERGY_PARTS, (w.active_joules, w.idle_joules), strict=True)
+    return {part: joules for part, joules in parts if joules is not None}
+
+
+OWNER_METRICS: tuple[MetricSpec[Owner], ...] = (
+    MetricSpec(
+        "gpu_process_info",
+        "Whose process it is, once for each pid on however many GPUs; join on (instance, pid).",
+        _owner,
+        Block.PROCESSES,
+        "",
+        _OWNER_LABELS,
+        Kind.INFO,
+    ),
+)
+
+W = Block.WORKLOADS
+
+WORKLOAD_METRICS: tuple[MetricSpec[WorkloadSnapshot], ...] = (
+    MetricSpec(
+        "gpu_workload_info",
+        "Who uses the GPU or has it allocated, or did until a short time ago; join on (instance, uuid, workload).",
+        lambda w: _ones(_fields(w.workload, _WORKLOAD_INFO_LABELS)),
+        W,
+        "",
+        _WORKLOAD_INFO_LABELS,
+        Kind.INFO,
+    ),
+    MetricSpec(
+        "gpu_workload_allocation_ratio",
+        "Share of the GPU that the workload was given, whether it runs anything there or not.",
+        lambda w: w.allocation_ratio,
+        W,
+        "ratio",
+    ),
+    MetricSpec(
+        "gpu_workload_energy_joules_total",
+        "Estimate of the workload's part of gpu_energy_joules_total: active by work, idle by allocation.",
+        _energy_parts,
+        E,
+        "joules",
+        ("part",),
+        C,
+        lambda w: w.start_timestamp,
+    ),
+    MetricSpec(
+        "gpu_workload_busy_seconds_total",
+        "Estimate of the workload's part of gpu_busy_seconds_total, by work.",
+        lambda w: w.busy_seconds,
+        E,
+        "seconds",
+        (),
+        C,
+        lambda w: w.start_timestamp,
+    ),
+    MetricSpec(
+        "gpu_workload_allocated_seconds_total",
+        "Time integral of gpu_workload_allocation_ratio: seconds of a whole GPU.",
+        lambda w: w.allocated_seconds,
+        E,
+        "seconds",
+        (),
+        C,
+        lambda w: w.start_timestamp,
     ),
 )
 
@@ -635,11 +753,40 @@ EXPORTER_METRICS: tuple[MetricSpec[World], ...] = (
     ),
     MetricSpec(
         "gpu_exporter_series_dropped",
-        "Series left off the page as duplicates or without a number, by family.",
+        "Series left off the page by family: beyond the bounds, as duplicates, or without a number.",
         lambda w: {family: float(n) for family, n in w.series_dropped.items()},
         X,
         "",
         ("family",),
+    ),
+    MetricSpec(
+        "gpu_exporter_attribution_up",
+        "Whether the source tells who uses the GPUs, by source; absent where it is not asked.",
+        lambda w: {} if w.attribution is None else {s.source: float(s.up) for s in w.attribution.sources},
+        X,
+        "",
+        ("source",),
+    ),
+    MetricSpec(
+        "gpu_exporter_attribution_info",
+        "Why a source does not tell who uses the GPUs; reason is empty when all is well.",
+        lambda w: {} if w.attribution is None else _ones(*((s.source, s.reason) for s in w.attribution.sources)),
+        X,
+        "",
+        ("source", "reason"),
+        Kind.INFO,
+    ),
+    MetricSpec(
+        "gpu_exporter_attribution_unplaced_devices",
+        "Device ids that were given to somebody and belong to no GPU that is known.",
+        lambda w: None if w.attribution is None else float(w.attribution.unplaced_devices),
+        X,
+    ),
+    MetricSpec(
+        "gpu_exporter_attribution_unplaced_processes",
+        "Processes on GPUs that could not be placed in a workload.",
+        lambda w: None if w.attribution is None else float(w.attribution.unplaced_processes),
+        X,
     ),
     MetricSpec(
         "gpu_exporter_http_errors_total",
@@ -654,6 +801,14 @@ EXPORTER_METRICS: tuple[MetricSpec[World], ...] = (
 
 METRIC_NAMES: frozenset[str] = frozenset(
     spec.name
-    for table in (DEVICE_METRICS, PARTITION_METRICS, PROCESS_METRICS, PROVIDER_METRICS, EXPORTER_METRICS)
+    for table in (
+        DEVICE_METRICS,
+        PARTITION_METRICS,
+        PROCESS_METRICS,
+        OWNER_METRICS,
+        WORKLOAD_METRICS,
+        PROVIDER_METRICS,
+        EXPORTER_METRICS,
+    )
     for spec in table
 )

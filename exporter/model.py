@@ -248,6 +248,18 @@ class WorkloadSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     idle_joules: float | None = None
     busy_seconds: float | None = None
     allocated_seconds: float | None = None
+    start_timestamp: float | None = None
+    """Unix time at which the counters began at 0."""
+
+
+class ProcessSeries(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Processes of one device that agree in the labels that are shown; a label that is not shown is empty."""
+
+    pid: str = ""
+    name: str = ""
+    user: str = ""
+    workload: str = ""
+    memory_used_bytes: float | None = None
 
 
 class EnergyAccount(msgspec.Struct, frozen=True, kw_only=True):
@@ -287,6 +299,10 @@ class DeviceSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     workloads: tuple[WorkloadSnapshot, ...] = ()
     unattributed_joules: float | None = None
     """What of `energy.total_joules` no workload was charged since it is divided; None: it is not divided."""
+    process_series: tuple[ProcessSeries, ...] = ()
+    """Those that hold the most memory, and the rest as one."""
+    process_owners: tuple[Owner, ...] = ()
+    """Of the pids that have a series of their own."""
 
 
 NOT_OPENED = "not open yet"

@@ -4,8 +4,10 @@ from collections.abc import Iterator, Mapping
 
 from exporter.exposition.subjects import TABLES
 from exporter.metrics import (
+    ATTRIBUTION_SOURCES,
     CLASSES,
     DOMAINS,
+    ENERGY_PARTS,
     ENGINES,
     FAULTS,
     HTTP_ERRORS,
@@ -16,6 +18,7 @@ from exporter.metrics import (
     RETIREMENT_CAUSES,
     SENSORS,
     SOURCES,
+    WORKLOAD_KINDS,
     Block,
 )
 from exporter.model import GpuState, Group
@@ -34,6 +37,10 @@ CLOSED_LABELS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("gpu_ecc_lifetime_errors_total", "class"): CLASSES,
     ("gpu_retired_pages", "cause"): RETIREMENT_CAUSES,
     ("gpu_processes", "state"): PROCESS_STATES,
+    ("gpu_workload_info", "kind"): WORKLOAD_KINDS,
+    ("gpu_workload_energy_joules_total", "part"): ENERGY_PARTS,
+    ("gpu_exporter_attribution_up", "source"): ATTRIBUTION_SOURCES,
+    ("gpu_exporter_attribution_info", "source"): ATTRIBUTION_SOURCES,
     ("gpu_exporter_sample_duration_seconds", "group"): tuple(Group),
     ("gpu_exporter_worker_restarts_total", "cause"): RESTART_CAUSES,
     ("gpu_exporter_http_errors_total", "cause"): HTTP_ERRORS,
@@ -47,6 +54,7 @@ _TITLES: Mapping[Block, str] = {
     Block.STATE: "Temperatures, clocks, errors, links",
     Block.PARTITIONS: "MIG instances and AMD partitions",
     Block.PROCESSES: "Processes",
+    Block.WORKLOADS: "Workloads",
     Block.EXPORTER: "The exporter itself",
 }
 

@@ -57,12 +57,13 @@ def serve(config: Config) -> int:
 async def _serve(config: Config) -> int:
     names = providers(config)
     _say_what_starts(config, names)
-    fleet = Fleet([(name, name in config.providers or name == "simulated") for name in names], config.sampling)
+    wanted = [(name, name in config.providers or name == "simulated") for name in names]
+    fleet = Fleet(wanted, config.sampling, config.processes, config.attribution)
     for name, count in _expected(names).items():
         fleet.expected(name, count)
     requests = [WorkerRequest(provider=name, scenario=_scenario(config, name)) for name in names]
     supervisor = Supervisor(fleet, requests, config.sampling)
-    renderer = Renderer(config.metrics.disable, created=config.metrics.created)
+    renderer = Renderer(config.metrics.disable, created=config.metrics.created, process_labels=config.processes.labels)
 
     journal = opened(fleet, places(config.journal, os.environ))
 

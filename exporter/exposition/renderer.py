@@ -7,8 +7,8 @@ from typing import Any
 from exporter.exposition.compression import deflated, member
 from exporter.exposition.family import Family, Lines
 from exporter.exposition.formats import Dialect, Format
-from exporter.exposition.subjects import TABLES, Table
-from exporter.metrics import Block
+from exporter.exposition.subjects import Table, tables
+from exporter.metrics import PROCESS_LABELS, Block
 from exporter.model import World
 
 
@@ -47,19 +47,22 @@ class Renderer:
     """Renders pages and keeps what it rendered.
 
     `disable`: name patterns of the families to leave out. `created`: whether OpenMetrics says when counters began.
+    `process_labels`: of series of processes, besides those of their device.
     """
 
-    def __init__(self, disable: Sequence[str] = (), *, created: bool = False) -> None:
+    def __init__(
+        self, disable: Sequence[str] = (), *, created: bool = False, process_labels: Sequence[str] = PROCESS_LABELS
+    ) -> None:
         self._families: dict[Block, list[tuple[Table[Any], list[Family[Any]]]]] = {block: [] for block in Block}
-        for block, tables in self._families.items():
-            for table in TABLES:
+        for block, members in self._families.items():
+            for table in tables(process_labels):
                 families = [
                     Family(spec, table.labels, created=created)
                     for spec in table.specs
                     if spec.block is block and not any(fnmatchcase(spec.name, pattern) for pattern in disable)
                 ]
                 if families:
-                    tables.append((table, families))
+                    members.append((table, families))
         self._rendered: dict[Block, _Rendered] = {}
         self._ends = {dialect: (dialect.value, deflated(dialect.value)) for dialect in Dialect}
 

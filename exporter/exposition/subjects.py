@@ -1,22 +1,34 @@
 """What the rows of each table read in a World, and the labels that every series of the table carries."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from exporter.metrics import (
     DEVICE_LABELS,
     DEVICE_METRICS,
     EXPORTER_METRICS,
+    OWNER_METRICS,
     PARTITION_LABELS,
     PARTITION_METRICS,
     PROCESS_LABELS,
     PROCESS_METRICS,
     PROVIDER_LABELS,
     PROVIDER_METRICS,
+    WORKLOAD_LABELS,
+    WORKLOAD_METRICS,
     MetricSpec,
 )
-from exporter.model import DeviceSnapshot, PartitionSample, ProcessSample, Snapshot, World
+from exporter.model import (
+    DeviceSnapshot,
+    Owner,
+    PartitionSample,
+    ProcessSeries,
+    Snapshot,
+    WorkloadSnapshot,
+    World,
+)
 
 T = TypeVar("T")
 
@@ -43,10 +55,32 @@ def _partitions(world: World) -> Iterator[tuple[Base, PartitionSample]]:
             yield (*base, partition.partition), partition
 
 
-def _processes(world: World) -> Iterator[tuple[Base, ProcessSample]]:
+def _processes(labels: Sequence[str]) -> Callable[[World], Iterator[tuple[Base, ProcessSeries]]]:
+    """Return the subjects of the table of processes, which have these labels besides those of the device."""
+    values = [attrgetter(label) for label in labels]
+
+    def subjects(world: World) -> Iterator[tuple[Base, ProcessSeries]]:
+        for base, device in _devices(world):
+            for series in device.process_series:
+                yield (*base, *(value(series) for value in values)), series
+
+    return subjects
+
+
+def _owners(world: World) -> Iterator[tuple[Base, Owner]]:
+    """Each pid once, on however many devices it is."""
+    owners: dict[int, Owner] = {}
+    for _, device in _devices(world):
+        for owner in device.process_owners:
+            owners.setdefault(owner.pid, owner)
+    for pid, owner in owners.items():
+        yield (str(pid),), owner
+
+
+def _workloads(world: World) -> Iterator[tuple[Base, WorkloadSnapshot]]:
     for base, device in _devices(world):
-        for process in device.sample.processes or ():
-            yield (*base, str(process.pid), process.name or ""), process
+        for workload in device.workloads:
+            yield (*base, workload.workload.key), workload
 
 
 def _providers(world: World) -> Iterator[tuple[Base, Snapshot]]:
@@ -58,10 +92,19 @@ def _exporter(world: World) -> Iterator[tuple[Base, World]]:
     yield (), world
 
 
-TABLES: tuple[Table[Any], ...] = (
-    Table(DEVICE_METRICS, DEVICE_LABELS, _devices),
-    Table(PARTITION_METRICS, PARTITION_LABELS, _partitions),
-    Table(PROCESS_METRICS, PROCESS_LABELS, _processes),
-    Table(PROVIDER_METRICS, PROVIDER_LABELS, _providers),
-    Table(EXPORTER_METRICS, (), _exporter),
-)
+def tables(process_labels: Sequence[str]) -> tuple[Table[Any], ...]:
+    """Return all tables. `process_labels`: of processes, besides those of their device."""
+    chosen = tuple(dict.fromkeys(process_labels))
+    return (
+        Table(DEVICE_METRICS, DEVICE_LABELS, _devices),
+        Table(PARTITION_METRICS, PARTITION_LABELS, _partitions),
+        Table(PROCESS_METRICS, (*DEVICE_LABELS, *chosen), _processes(chosen)),
+        Table(OWNER_METRICS, ("pid",), _owners),
+        Table(WORKLOAD_METRICS, WORKLOAD_LABELS, _workloads),
+        Table(PROVIDER_METRICS, PROVIDER_LABELS, _providers),
+        Table(EXPORTER_METRICS, (), _exporter),
+    )
+
+
+TABLES = tables(PROCESS_LABELS)
+"""As they are by default."""

@@ -7,12 +7,26 @@ from operator import attrgetter, is_
 
 import msgspec
 
-from exporter.config import SamplingConfig
+from exporter.config import AttributionConfig, ProcessesConfig, SamplingConfig
 from exporter.fleet.card import Card
 from exporter.fleet.counters import NameCounts
-from exporter.fleet.record import CardRecord, FleetRecord, newest
+from exporter.fleet.processes import Selection
+from exporter.fleet.record import CardRecord, FleetRecord, newest, without_workloads
+from exporter.fleet.tenancy import Room, Tenancy
+from exporter.fleet.tenants import NO_CLAIMS, claims
 from exporter.metrics import Block
-from exporter.model import NOT_OPENED, Device, DeviceSnapshot, GpuState, Group, Sample, Snapshot, WebCounts, World
+from exporter.model import (
+    NOT_OPENED,
+    Attribution,
+    Device,
+    DeviceSnapshot,
+    GpuState,
+    Group,
+    Sample,
+    Snapshot,
+    WebCounts,
+    World,
+)
 
 MOST_DEVICES = 256
 REFRESH_SECONDS = 1.0
@@ -43,9 +57,23 @@ class _Provider:
 class Fleet:
     """Takes what providers report and gives the world that a page shows. Owned by one event loop; nothing waits."""
 
-    def __init__(self, providers: Sequence[tuple[str, bool]], sampling: SamplingConfig) -> None:
+    def __init__(
+        self,
+        providers: Sequence[tuple[str, bool]],
+        sampling: SamplingConfig,
+        processes: ProcessesConfig | None = None,
+        attribution: AttributionConfig | None = None,
+    ) -> None:
         """Take the providers' names in order of preference, each with whether somebody asked for it."""
         self._sampling = sampling
+        self._processes = processes or ProcessesConfig()
+        self._attributes = attribution or AttributionConfig()
+        self._attribution: Attribution | None = None
+        self._claims = NO_CLAIMS
+        self._divides = False
+        """Whether a source has ever told anything, so that energy is divided."""
+        self._room = Room()
+        self._left_out: Mapping[str, int] = {}
         self._providers = {name: _Provider(name, wanted=wanted) for name, wanted in providers}
         self._cards: dict[str, Card] = {}
         self._aliases: dict[str, str] = {}
@@ -173,9 +201,28 @@ class Fleet:
             self._web = counts
             self._bump(Block.EXPORTER)
 
+    def attributed(self, attribution: Attribution, now: float) -> None:
+        """Take who uses the GPUs, as far as it is known at monotonic time `now`."""
+        before = self._attribution
+        if attribution == before:
+            return
+        self._attribution = attribution
+        if before is None or _about_attribution(before) != _about_attribution(attribution):
+            self._bump(Block.EXPORTER)
+        tells = any(source.up for source in attribution.sources) or attribution.allocations or attribution.owners
+        self._divides = self._divides or bool(tells)
+        if not self._divides:
+            return
+        self._claims = claims(attribution)
+        for card in self._cards.values():
+            card.attribute(self._claims, now)
+
     def restore(self, record: FleetRecord, now: float) -> None:
         """Go on from what was kept, before the first report."""
-        self._awaited = {card.key: card for card in record.cards}
+        cards = record.cards
+        if not self._attributes.enabled:
+            cards = tuple(msgspec.structs.replace(card, tenancy=None) for card in cards)
+        self._awaited = {card.key: card for card in cards}
         self._restored_at = now
         self._numbers.update(record.numbers)
 
@@ -186,6 +233,8 @@ class Fleet:
             msgspec.structs.replace(card, unseen_seconds=card.unseen_seconds + unseen)
             for card in self._awaited.values()
         ]
+        if unseen > self._attributes.linger_seconds:
+            awaited = list(map(without_workloads, awaited))
         return FleetRecord(
             cards=newest([*(card.record(now) for card in self._cards.values()), *awaited]), numbers=dict(self._numbers)
         )
@@ -200,6 +249,8 @@ class Fleet:
             different |= blocks
         for block in different:
             self._bump(block)
+        if different:
+            self._leave_out()
         snapshots = tuple(self._snapshot(source, tuple(devices[name]), now) for name, source in self._providers.items())
         if self._world is None or self._world.versions != self._versions:
             self._world = World(
@@ -208,8 +259,9 @@ class Fleet:
                 workers_abandoned=self._abandoned,
                 released=self._released,
                 journal_up=self._journal_up,
-                series_dropped=self._dropped,
+                series_dropped=_added(self._dropped, self._left_out),
                 web=self._web,
+                attribution=self._attribution,
             )
         return self._world
 
@@ -239,6 +291,15 @@ class Fleet:
         if before is None or _about_provider(before) != _about_provider(after):
             self._bump(Block.EXPORTER)
         return after
+
+    def _leave_out(self) -> None:
+        """Take over how many series the devices have no room for."""
+        left_out: dict[str, int] = {}
+        for card in self._cards.values():
+            left_out = _added(left_out, card.left_out)
+        if left_out != self._left_out:
+            self._left_out = left_out
+            self._bump(Block.EXPORTER)
 
     def _recognised(self, device: Device) -> Device:
         """Return the device under the key of the card it is.
@@ -283,9 +344,12 @@ class Fleet:
             number = kept.order[1]
         else:
             self._numbers[prefix] = number + 1
-        card = Card(f"{prefix}{number}", (prefix, number), device, self._sampling, now)
+        selection, tenancy = Selection(self._processes), Tenancy(self._attributes.linger_seconds, self._room)
+        card = Card(f"{prefix}{number}", (prefix, number), device, self._sampling, selection, tenancy, now)
         if kept is not None:
             card.restore(kept, now)
+        if self._divides:
+            card.attribute(self._claims, now)
         self._cards[device.key] = card
         return card
 
@@ -311,7 +375,9 @@ class Fleet:
         if not lost:
             return False
         _, key = min(lost)
-        for block in self._cards.pop(key).gone():
+        forgotten = self._cards.pop(key)
+        forgotten.close()
+        for block in forgotten.gone():
             self._bump(block)
         for source in self._providers.values():
             source.listed.pop(key, None)
@@ -342,6 +408,12 @@ def _same(before: tuple[DeviceSnapshot, ...], after: tuple[DeviceSnapshot, ...])
     return len(before) == len(after) and all(map(is_, before, after))
 
 
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in one.keys() | other.keys()}
+
+
+_about_attribution = attrgetter("sources", "unplaced_devices", "unplaced_processes")
+"""All that the block of the exporter shows of it."""
 _ABOUT_PROVIDER = attrgetter(*(name for name in Snapshot.__struct_fields__ if name != "devices"))
 
 

@@ -74,7 +74,7 @@ ABOUT_THE_READ = ("device", "lost", "asleep", "taken_at", "read_seconds", "faile
 
 BLOCKS: Mapping[Group, tuple[Block, ...]] = MappingProxyType(
     {
-        Group.ENERGY: (Block.ENERGY,),
+        Group.ENERGY: (Block.ENERGY, Block.WORKLOADS),
         Group.LOAD: (Block.LOAD,),
         Group.STATE: (Block.STATE, Block.PARTITIONS),
         Group.PROCESSES: (Block.PROCESSES,),
@@ -93,11 +93,15 @@ def _shown(snapshot_fields: tuple[str, ...], group: Group | None = None, only: s
 _SHOWN: Mapping[Block, Callable[[DeviceSnapshot], object]] = MappingProxyType(
     {
         Block.DEVICE: _shown(("gpu", "provider", "device", "state")),
-        Block.ENERGY: _shown(("energy", "module_energy_joules", "last_sample_timestamp"), Group.ENERGY),
+        Block.ENERGY: _shown(
+            ("energy", "module_energy_joules", "last_sample_timestamp", "workloads", "unattributed_joules"),
+            Group.ENERGY,
+        ),
         Block.LOAD: _shown(("busy_seconds",), Group.LOAD),
         Block.STATE: _shown(("throttle_seconds",), Group.STATE, but="partitions"),
         Block.PARTITIONS: _shown((), Group.STATE, only="partitions"),
-        Block.PROCESSES: _shown((), Group.PROCESSES),
+        Block.PROCESSES: _shown(("process_series", "process_owners"), Group.PROCESSES, but="processes"),
+        Block.WORKLOADS: lambda shown: [(one.workload, one.allocation_ratio) for one in shown.workloads],
     }
 )
 """All of a device that a block shows, besides its labels."""

@@ -99,6 +99,12 @@ class Meter:
         )
 
     @property
+    def progress(self) -> tuple[float, float] | None:
+        """Total joules and the seconds whose energy is in them; None: there is no account."""
+        ledger = self._ledger
+        return None if ledger is None else (ledger.total_joules, ledger.covered_seconds)
+
+    @property
     def module_joules(self) -> float | None:
         """Accepted steps of the module's accumulator; None: there is none."""
         return self._module.hardware_joules if self._module is not None else None

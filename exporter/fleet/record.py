@@ -7,9 +7,14 @@ import msgspec
 
 from exporter.energy import Ledger
 from exporter.energy.reboot import after_reboot
-from exporter.model import Scope
+from exporter.model import Scope, Workload
 
 MOST_RECORDS = 256
+MOST_WORKLOADS = 64
+"""Of one device."""
+MOST_WORKLOADS_IN_ALL = 4096
+ROUNDING = 1e-9
+"""Relative to a total: what parts of it may differ by."""
 FORGET_SECONDS = 30 * 86_400.0
 """A device that was not seen for so long, of the time that the exporter ran, is not kept any longer."""
 
@@ -23,6 +28,24 @@ class MeterRecord(msgspec.Struct, frozen=True, kw_only=True):
     scope_of_power: bool = False
 
 
+class WorkloadRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    workload: Workload
+    active_joules: float = 0.0
+    idle_joules: float = 0.0
+    busy_seconds: float = 0.0
+    allocated_seconds: float = 0.0
+    start_timestamp: float | None = None
+
+
+class TenancyRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    divided_joules: float | None = None
+    """The device's total as far as it has been divided; None: it showed no energy yet."""
+    covered_seconds: float = 0.0
+    unattributed_joules: float = 0.0
+    idle_watts: float | None = None
+    workloads: tuple[WorkloadRecord, ...] = ()
+
+
 class CardRecord(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     provider: str
@@ -33,6 +56,8 @@ class CardRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Prefix and number of the label; None: it was given in another boot, and labels are pinned for one."""
     unseen_seconds: float = 0.0
     """For how long nobody has seen the device, of the time that the exporter ran: no clock that can be set."""
+    tenancy: TenancyRecord | None = None
+    """None: nothing of it is divided."""
 
 
 class FleetRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,11 +67,20 @@ class FleetRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def newest(cards: list[CardRecord]) -> tuple[CardRecord, ...]:
-    """Return those that are kept, as many as there is room for."""
+    """Return those that are kept, as many as there is room for, and of their workloads also."""
     kept = [card for card in cards if card.unseen_seconds < FORGET_SECONDS]
     if len(kept) > MOST_RECORDS:
         kept = sorted(kept, key=lambda card: card.unseen_seconds)[:MOST_RECORDS]
+    if sum(len(card.tenancy.workloads) for card in kept if card.tenancy) > MOST_WORKLOADS_IN_ALL:
+        kept = [without_workloads(card) if card.unseen_seconds else card for card in kept]
     return tuple(kept)
+
+
+def without_workloads(card: CardRecord) -> CardRecord:
+    """Return the record without those that used the device: they are gone for longer than they are remembered."""
+    if card.tenancy is None or not card.tenancy.workloads:
+        return card
+    return msgspec.structs.replace(card, tenancy=msgspec.structs.replace(card.tenancy, workloads=()))
 
 
 def impossible(record: FleetRecord, at: float) -> str | None:
@@ -55,6 +89,7 @@ def impossible(record: FleetRecord, at: float) -> str | None:
     orders = [card.order for card in cards if card.order is not None]
     meters = [card.meter for card in cards if card.meter is not None]
     ledgers = [ledger for meter in meters for ledger in (meter.ledger, meter.module) if ledger is not None]
+    tenancies = [card.tenancy for card in cards if card.tenancy is not None]
     complaints = (
         (len(cards) > MOST_RECORDS, f"more than {MOST_RECORDS} devices"),
         (len({card.key for card in cards}) < len(cards), "a device twice"),
@@ -62,8 +97,10 @@ def impossible(record: FleetRecord, at: float) -> str | None:
         (any(number < 0 for _, number in orders), "a negative label"),
         (not all(map(math.isfinite, _numbers(msgspec.to_builtins(record)))), "a number that is not finite"),
         (any(card.unseen_seconds < 0 for card in cards), "a negative time"),
+        (sum(len(kept.workloads) for kept in tenancies) > MOST_WORKLOADS_IN_ALL, "too many workloads"),
     )
     found = [words for holds, words in complaints if holds] + [words for x in ledgers if (words := _impossible(x, at))]
+    found += [words for card in cards if (words := _wrongly_divided(card))]
     return found[0] if found else None
 
 
@@ -92,6 +129,27 @@ def _impossible(ledger: Ledger, at: float) -> str | None:
         return "a ledger without a reading"
     times = (ledger.at, ledger.power.resolved_at or 0.0, ledger.accumulator.read_at, books.booked_at)
     return "a reading from the future" if max(times) > at else None
+
+
+def _wrongly_divided(card: CardRecord) -> str | None:
+    kept, ledger = card.tenancy, card.meter.ledger if card.meter else None
+    if kept is None:
+        return None
+    total, divided = ledger.total_joules if ledger else 0.0, kept.divided_joules or 0.0
+    charged = [amount for one in kept.workloads for amount in (one.active_joules, one.idle_joules)]
+    seconds = [amount for one in kept.workloads for amount in (one.busy_seconds, one.allocated_seconds)]
+    amounts = [divided, kept.covered_seconds, kept.unattributed_joules, kept.idle_watts or 0.0, *charged, *seconds]
+    complaints = (
+        (len(kept.workloads) > MOST_WORKLOADS, f"more than {MOST_WORKLOADS} workloads of a device"),
+        (len({one.workload.key for one in kept.workloads}) < len(kept.workloads), "a workload twice"),
+        (any(amount < 0 for amount in amounts), "a negative amount of a workload"),
+        (divided > total * (1 + ROUNDING), "more joules divided than there were"),
+        (
+            math.fsum([kept.unattributed_joules, *charged]) > divided * (1 + ROUNDING),
+            "more joules charged than divided",
+        ),
+    )
+    return next((words for holds, words in complaints if holds), None)
 
 
 def _numbers(tree: object) -> Iterator[float]:

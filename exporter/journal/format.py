@@ -9,8 +9,8 @@ from exporter.fleet.record import FleetRecord, impossible
 
 VERSION = 1
 """Raised when old content would be understood wrongly. A field that is new and has a default needs no other one."""
-MAX_BYTES = 4 << 20
-"""Far beyond the largest fleet: 256 devices take 0.6 MiB."""
+MAX_BYTES = 16 << 20
+"""Far beyond the largest fleet: 256 devices take 0.6 MiB, 4096 workloads with long names 4 MiB."""
 
 _HEAD = "gpu-exporter journal {} {:08x} {}\n"
 _HEAD_PATTERN = re.compile(rb"gpu-exporter journal (\d{1,9})(?: ([0-9a-f]{8}) (\d{1,9}))?[^\n]{0,200}\n")

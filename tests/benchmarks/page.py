@@ -18,9 +18,11 @@ from exporter.model import (
     DeviceSnapshot,
     EnergyAccount,
     GpuState,
-    ProcessSample,
+    ProcessSeries,
     Sample,
     Snapshot,
+    Workload,
+    WorkloadSnapshot,
     World,
 )
 
@@ -28,7 +30,7 @@ ENERGY = frozenset({Block.ENERGY})
 TEXT = Format.TEXT_0_0_4
 
 
-def device(index: int, moment: float, processes: int) -> DeviceSnapshot:
+def device(index: int, moment: float, processes: int, workloads: int) -> DeviceSnapshot:
     """An H100 with all that NVML tells of it."""
     identity = Device(
         vendor="nvidia",
@@ -71,10 +73,6 @@ def device(index: int, moment: float, processes: int) -> DeviceSnapshot:
         pcie_link_width=16.0,
         pcie_link_width_max=16.0,
         pcie_replays=0.0,
-        processes=tuple(
-            ProcessSample(pid=100_000 * index + pid, name="python3", memory_used_bytes=1.5e9 + pid)
-            for pid in range(processes)
-        ),
         process_counts={"holding": processes, "bystander": 0, "uninspectable": 0},
     )
     energy = EnergyAccount(
@@ -99,10 +97,35 @@ def device(index: int, moment: float, processes: int) -> DeviceSnapshot:
         energy=energy,
         busy_seconds=91_234.5678 + moment,
         throttle_seconds=dict.fromkeys(REASONS[:9], 0.123 + moment),
+        process_series=tuple(
+            ProcessSeries(pid=str(100_000 * index + pid), name="python3", memory_used_bytes=1.5e9 + pid)
+            for pid in range(processes)
+        ),
+        workloads=tuple(workload(number, moment) for number in range(workloads)),
+        unattributed_joules=1_234.5678 + moment if workloads else None,
     )
 
 
-def worlds(devices: int, processes: int = 4, count: int = 30) -> list[World]:
+def workload(number: int, moment: float) -> WorkloadSnapshot:
+    return WorkloadSnapshot(
+        workload=Workload(
+            key=f"pod/team-{number % 4}/train-{number:04d}-worker-0/main",
+            kind="pod",
+            k8s_namespace=f"team-{number % 4}",
+            k8s_pod=f"train-{number:04d}-worker-0",
+            k8s_container="main",
+            pod_uid=f"{number:08x}-1b2c-3d4e-5f60-0123456789ab",
+        ),
+        allocation_ratio=1.0,
+        active_joules=12_345.678901 + number + moment * 1.1,
+        idle_joules=1_234.567890123 + number + moment / 7,
+        busy_seconds=345.678901 + number + moment / 3,
+        allocated_seconds=4_567.0 + number + moment,
+        start_timestamp=1.79e9,
+    )
+
+
+def worlds(devices: int, processes: int = 4, count: int = 30, workloads: int = 0) -> list[World]:
     return [
         World(
             snapshots=(
@@ -111,7 +134,7 @@ def worlds(devices: int, processes: int = 4, count: int = 30) -> list[World]:
                     up=True,
                     wanted=True,
                     reason="",
-                    devices=tuple(device(index, float(moment), processes) for index in range(devices)),
+                    devices=tuple(device(index, float(moment), processes, workloads) for index in range(devices)),
                 ),
             ),
             versions={},
@@ -151,8 +174,8 @@ def milliseconds(work: Callable[[World], object], inputs: list[World]) -> float:
     return min(times) * 1e3
 
 
-def report(devices: int, processes: int) -> None:
-    inputs = worlds(devices, processes)
+def report(devices: int, processes: int, workloads: int) -> None:
+    inputs = worlds(devices, processes, workloads=workloads)
     fixed: dict[str, int] = dict.fromkeys(Block, 1)
     versioned = [
         msgspec.structs.replace(world, versions={**fixed, Block.ENERGY: 2 + moment})
@@ -163,7 +186,7 @@ def report(devices: int, processes: int) -> None:
     ours = milliseconds(lambda world: renderer.page(world, TEXT, ENERGY), inputs)
     theirs = milliseconds(lambda world: prometheus_client(world, ENERGY), inputs[:5])
     page = renderer.page(inputs[0], TEXT)
-    print(f"{devices} devices, {processes} processes each: page of {len(page):,} bytes")
+    print(f"{devices} devices, {processes} processes and {workloads} workloads each: page of {len(page):,} bytes")
     print(f"  energy block: {samples} samples, {ours * 1e3 / samples:.2f} us each", end=", ")
     print(f"prometheus-client {theirs * 1e3 / samples:.2f} us")
     for compress, form in ((False, "plain"), (True, "gzip")):
@@ -190,5 +213,5 @@ def prometheus_client(world: World, blocks: frozenset[Block]) -> bytes:
 
 
 if __name__ == "__main__":
-    for machine in ((8, 4), (64, 4), (8, 625)):
+    for machine in ((8, 4, 0), (8, 4, 4), (64, 4, 0), (64, 4, 64), (8, 625, 0)):
         report(*machine)

@@ -11,14 +11,20 @@ import pytest
 from exporter.exposition.subjects import TABLES, Table
 from exporter.metrics import METRIC_NAMES, Block, Kind, MetricSpec
 from exporter.model import (
+    Attribution,
     Device,
     DeviceSnapshot,
     EnergyAccount,
     GpuState,
+    Owner,
     PartitionSample,
     ProcessSample,
+    ProcessSeries,
     Sample,
     Snapshot,
+    SourceStatus,
+    Workload,
+    WorkloadSnapshot,
     World,
 )
 from exporter.reference import CLOSED_LABELS
@@ -120,14 +126,20 @@ def _fields(*records: type[msgspec.Struct]) -> set[str]:
 
 
 PARTITION = PartitionSample(partition="gi3", uuid="MIG-1", profile="1g.10gb", memory_used_bytes=1.0)
-PROCESS = ProcessSample(pid=7, name="python", memory_used_bytes=1.0)
+PROCESS = ProcessSeries(pid="7", name="python", memory_used_bytes=1.0)
+WORKLOAD = Workload(key="pod/a/b/c", kind="pod", k8s_namespace="a", k8s_pod="b", k8s_container="c")
+OWNER = Owner(pid=7, started=5, name="python", workload=WORKLOAD)
 IDENTITY = Device(vendor="nvidia", key="GPU-1", firmware={"vbios": "96.00"})
 DEVICE = DeviceSnapshot(
     gpu="nvidia0",
     provider="nvidia",
     device=IDENTITY,
     state=GpuState.OK,
-    sample=Sample(device=IDENTITY, power_watts=1.0, partitions=(PARTITION,), processes=(PROCESS,)),
+    sample=Sample(device=IDENTITY, power_watts=1.0, partitions=(PARTITION,)),
+    process_series=(PROCESS,),
+    process_owners=(OWNER,),
+    workloads=(WorkloadSnapshot(workload=WORKLOAD, active_joules=0.5, idle_joules=0.25),),
+    unattributed_joules=0.25,
     energy=EnergyAccount(
         total_joules=1.0,
         by_source_joules={"integrated": 1.0},
@@ -144,6 +156,7 @@ DEVICE = DeviceSnapshot(
 WORLD = World(
     snapshots=(Snapshot(provider="nvidia", up=True, wanted=True, reason="", devices=(DEVICE,)),),
     versions={},
+    attribution=Attribution(sources=(SourceStatus(source="kubelet", up=False, reason="no socket"),)),
 )
 
 NOT_SHOWN = {
@@ -166,10 +179,22 @@ NOT_SHOWN = {
     "Sample.module_energy_counter_joules": "accounted for by the ledger of the module",
     "Sample.throttle_seconds": "accumulated in DeviceSnapshot.throttle_seconds",
     "PartitionSample.partition": "a label of every series of the partition",
-    "ProcessSample.pid": "a label of every series of the process",
-    "ProcessSample.name": "a label of every series of the process",
-    "ProcessSample.partition": "a process of two partitions is one process of the device",
-    "Sample.processes": "the subjects of a table",
+    **dict.fromkeys(
+        (f"ProcessSeries.{name}" for name in ("pid", "name", "user", "workload")),
+        "a label of every series of the process, if it is chosen",
+    ),
+    **dict.fromkeys((f"ProcessSample.{name}" for name in ProcessSample.__struct_fields__), "becomes a ProcessSeries"),
+    "Owner.pid": "a label of every series of the owner",
+    "Owner.started": "becomes the match of process and owner",
+    "Workload.key": "a label of every series of the workload",
+    "Attribution.owners": "joined with the processes in DeviceSnapshot.process_owners",
+    "Attribution.allocations": "joined with the devices in DeviceSnapshot.workloads",
+    "SourceStatus.allocates": "for whoever puts the answers of the sources together",
+    "DeviceSnapshot.process_series": "the subjects of a table",
+    "DeviceSnapshot.process_owners": "the subjects of a table",
+    "DeviceSnapshot.workloads": "the subjects of a table",
+    "WorkloadSnapshot.start_timestamp": "when its counters were created",
+    "Sample.processes": "chosen from in DeviceSnapshot.process_series",
     "Sample.partitions": "the subjects of a table",
     "World.snapshots": "the subjects of a table",
 }
@@ -182,6 +207,7 @@ def test_every_field_of_the_model_is_read_by_a_row_or_has_a_reason_not_to_be() -
             for spec in table.specs:
                 spec.read(Recorder(subject, seen))
     every = _fields(World, Snapshot, DeviceSnapshot, Device, Sample, EnergyAccount, PartitionSample, ProcessSample)
+    every |= _fields(ProcessSeries, Owner, Workload, WorkloadSnapshot, Attribution, SourceStatus)
     assert every - seen == set(NOT_SHOWN)
 
 
@@ -213,13 +239,13 @@ def test_each_reading_has_the_shape_that_its_labels_ask_for(world: World) -> Non
             assert set(reading.values()) <= {1.0}
 
 
-CLOSED_WORDS = {"sensor", "domain", "engine", "class", "state", "source", "fault", "cause", "group"}
+CLOSED_WORDS = {"sensor", "domain", "engine", "class", "state", "source", "fault", "cause", "group", "part"}
 
 
 def test_labels_with_closed_words_have_a_closed_list() -> None:
     named = {(spec.name, label) for spec in SPECS for label in spec.labels if label in CLOSED_WORDS}
     throttling = {("gpu_throttled", "reason"), ("gpu_throttle_seconds_total", "reason")}
-    assert set(CLOSED_LABELS) == named | throttling
+    assert set(CLOSED_LABELS) == named | throttling | {("gpu_workload_info", "kind")}
 
 
 @pytest.mark.parametrize("values", CLOSED_LABELS.values(), ids=map(".".join, CLOSED_LABELS))

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from exporter.exposition import Format, Renderer
 from exporter.metrics import METRIC_NAMES, Block
-from exporter.model import PartitionSample, ProcessSample, World
+from exporter.model import PartitionSample, ProcessSeries, World
 from tests.unit.exposition.worlds import account, device, world
 
 TEXT, OPENMETRICS = Format.TEXT_0_0_4, Format.OPENMETRICS_1_0_0
@@ -116,7 +116,7 @@ def test_the_lines_of_a_family_stand_together() -> None:
 def test_partitions_and_processes_carry_the_labels_of_their_device() -> None:
     shown = device(
         partitions=(PartitionSample(partition="gi3", memory_used_bytes=5.0),),
-        processes=(ProcessSample(pid=7, name="python", memory_used_bytes=6.0), ProcessSample(pid=8)),
+        series=(ProcessSeries(pid="7", name="python", memory_used_bytes=6.0), ProcessSeries(pid="8")),
     )
     lines = text_page(world(shown)).splitlines()
     assert 'gpu_partition_memory_used_bytes{gpu="nvidia0",partition="gi3",uuid="GPU-0"} 5.0' in lines
@@ -172,10 +172,10 @@ def test_two_devices_with_the_same_labels_keep_the_first_and_count_the_rest() ->
 def test_labels_that_become_the_same_by_cleaning_are_duplicates() -> None:
     renderer = Renderer()
     named = (
-        ProcessSample(pid=1, name="a\0", memory_used_bytes=1.0),
-        ProcessSample(pid=1, name="a", memory_used_bytes=2.0),
+        ProcessSeries(pid="1", name="a\0", memory_used_bytes=1.0),
+        ProcessSeries(pid="1", name="a", memory_used_bytes=2.0),
     )
-    page = text_page(world(device(processes=named)), renderer)
+    page = text_page(world(device(series=named)), renderer)
     assert 'gpu_process_memory_used_bytes{gpu="nvidia0",name="a",pid="1",uuid="GPU-0"} 1.0' in page
     assert renderer.dropped == {"gpu_process_memory_used_bytes": 1}
 
@@ -189,10 +189,10 @@ def test_the_count_of_dropped_series_is_that_of_the_page_in_memory() -> None:
 
 
 def test_one_bad_string_changes_its_own_series_only() -> None:
-    good = ProcessSample(pid=1, name="python", memory_used_bytes=1.0)
-    bad = ProcessSample(pid=2, name='\ud800"\n\\\0' * 200, memory_used_bytes=2.0)
-    before = text_page(world(device(processes=(good,)))).splitlines()
-    after = text_page(world(device(processes=(good, bad)))).splitlines()
+    good = ProcessSeries(pid="1", name="python", memory_used_bytes=1.0)
+    bad = ProcessSeries(pid="2", name='\ud800"\n\\\0' * 200, memory_used_bytes=2.0)
+    before = text_page(world(device(series=(good,)))).splitlines()
+    after = text_page(world(device(series=(good, bad)))).splitlines()
     (added,) = [line for line in after if line not in before]
     assert added.startswith('gpu_process_memory_used_bytes{gpu="nvidia0",name="�\\"\\n\\\\�')
     assert [line for line in after if line != added] == before
@@ -227,7 +227,7 @@ def test_blocks_make_up_the_page_and_can_be_asked_for_alone() -> None:
 
 
 def test_every_format_says_the_same() -> None:
-    shown = world(device(temperature_celsius={"gpu": 1.0}, processes=(ProcessSample(pid=1, memory_used_bytes=3.0),)))
+    shown = world(device(temperature_celsius={"gpu": 1.0}, series=(ProcessSeries(pid="1", memory_used_bytes=3.0),)))
     text = {sample for family in parse_text(text_page(shown)) for sample in map(repr, family.samples)}
     page = Renderer().page(shown, OPENMETRICS).decode()
     assert {sample for family in parse_openmetrics(page) for sample in map(repr, family.samples)} == text

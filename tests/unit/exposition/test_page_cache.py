@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from exporter.exposition import Format, Renderer
 from exporter.exposition.formats import Dialect
 from exporter.metrics import Block
-from exporter.model import ProcessSample, World
+from exporter.model import ProcessSeries, World
 from tests.unit.exposition.worlds import device, world
 
 FIRST: dict[str, int] = dict.fromkeys(Block, 1)
@@ -86,7 +86,7 @@ def test_memory_does_not_grow_with_processes_that_come_and_go() -> None:
     sizes: list[int] = []
     for generation in range(50):
         pids = range(generation * 100, generation * 100 + 100)
-        shown = device(processes=tuple(ProcessSample(pid=pid, memory_used_bytes=1.0) for pid in pids))
+        shown = device(series=tuple(ProcessSeries(pid=str(pid), memory_used_bytes=1.0) for pid in pids))
         renderer.page(world(shown), Format.TEXT_0_0_4)
         remembered: Any = [f._texts for _, members in renderer._families[Block.PROCESSES] for f in members]
         sizes.append(sum(map(len, remembered)))

@@ -11,10 +11,10 @@ import msgspec
 from hypothesis import strategies as st
 
 from exporter.metrics import FAULTS
-from exporter.model import Device, DeviceSnapshot, EnergyAccount, GpuState, Sample, Snapshot, World
+from exporter.model import Device, DeviceSnapshot, EnergyAccount, GpuState, ProcessSeries, Sample, Snapshot, World
 
 
-def device(index: int = 0, **readings: Any) -> DeviceSnapshot:
+def device(index: int = 0, series: tuple[ProcessSeries, ...] = (), **readings: Any) -> DeviceSnapshot:
     """A healthy GPU with a power reading and a total; `readings` replace or add fields of its sample."""
     identity = Device(vendor="nvidia", key=f"GPU-{index}", model="H100", index=index)
     return DeviceSnapshot(
@@ -24,6 +24,7 @@ def device(index: int = 0, **readings: Any) -> DeviceSnapshot:
         state=GpuState.OK,
         sample=Sample(device=identity, **{"power_watts": 500.5, **readings}),
         energy=account(),
+        process_series=series,
     )
 
 

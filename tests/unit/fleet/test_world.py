@@ -9,8 +9,30 @@ from hypothesis import strategies as st
 
 from exporter.config import SamplingConfig
 from exporter.fleet import Fleet
-from exporter.metrics import DEVICE_METRICS, EXPORTER_METRICS, PARTITION_METRICS, PROCESS_METRICS, PROVIDER_METRICS
-from exporter.model import GpuState, Group, PartitionSample, ProcessSample, Sample, World
+from exporter.metrics import (
+    DEVICE_METRICS,
+    EXPORTER_METRICS,
+    OWNER_METRICS,
+    PARTITION_METRICS,
+    PROCESS_METRICS,
+    PROVIDER_METRICS,
+    WORKLOAD_METRICS,
+)
+from exporter.model import (
+    Allocation,
+    Attribution,
+    GpuState,
+    Group,
+    Owner,
+    PartitionSample,
+    ProcessSample,
+    ProcessSeries,
+    Sample,
+    SourceStatus,
+    Workload,
+    WorkloadSnapshot,
+    World,
+)
 from tests.unit.fleet.hosts import ALL, WALL, Host, card
 
 READINGS = {"power_watts": 300.0, "utilization_ratio": 0.5, "temperature_celsius": {"gpu": 60.0}}
@@ -28,7 +50,9 @@ def view(world: World) -> dict[str, list[object]]:
             rows = [(DEVICE_METRICS, [device])]
             rows += [
                 (PARTITION_METRICS, device.sample.partitions or ()),
-                (PROCESS_METRICS, device.sample.processes or ()),
+                (PROCESS_METRICS, device.process_series),
+                (OWNER_METRICS, device.process_owners),
+                (WORKLOAD_METRICS, device.workloads),
             ]
             for table, subjects in rows:
                 for spec, subject in itertools.product(table, subjects):
@@ -40,9 +64,16 @@ def view(world: World) -> dict[str, list[object]]:
 
 
 def subject_name(subject: object) -> object:
-    if isinstance(subject, ProcessSample):
-        return (subject.pid, subject.name)
-    return subject.partition if isinstance(subject, PartitionSample) else None
+    match subject:
+        case ProcessSeries():
+            return (subject.pid, subject.name, subject.user, subject.workload)
+        case Owner():
+            return subject.pid
+        case WorkloadSnapshot():
+            return subject.workload.key
+        case PartitionSample():
+            return subject.partition
+    return None
 
 
 def test_the_same_world_is_returned_while_nothing_changes() -> None:
@@ -159,6 +190,15 @@ def test_the_number_of_devices_that_answer_belongs_to_the_exporter_block() -> No
     assert host.bumped(before) == {"device", "exporter"}
 
 
+POD = Workload(key="pod/a/b/c", kind="pod", k8s_pod="b")
+ATTRIBUTIONS = st.builds(
+    Attribution,
+    owners=st.sampled_from([(), (Owner(pid=1, started=5, user="ann", workload=POD),)]),
+    allocations=st.sampled_from([(), (Allocation(workload=POD, device="GPU-1"),)]),
+    sources=st.sampled_from([(), (SourceStatus(source="proc", up=True),), (SourceStatus(source="proc", up=False),)]),
+    unplaced_processes=st.integers(0, 1),
+)
+
 STEPS = st.one_of(
     st.tuples(st.just("wait"), st.sampled_from([0.01, 0.6, 4.0, 16.0, 40.0])),
     st.tuples(
@@ -174,7 +214,7 @@ STEPS = st.one_of(
                 "temperature_celsius": st.sampled_from([{}, {"gpu": 50.0}]),
                 "throttled": st.sampled_from([{}, {"idle": True}]),
                 "partitions": st.sampled_from([None, (), (PartitionSample(partition="gi1", memory_used_bytes=1.0),)]),
-                "processes": st.sampled_from([None, (), (ProcessSample(pid=1, memory_used_bytes=1.0),)]),
+                "processes": st.sampled_from([None, (), (ProcessSample(pid=1, started=5, memory_used_bytes=1.0),)]),
                 "process_counts": st.sampled_from([{}, {"holding": 1}]),
                 "failed": st.sampled_from([(), ("power_watts",)]),
                 "rejected": st.sampled_from([(), ("power_watts",)]),
@@ -185,6 +225,7 @@ STEPS = st.one_of(
     st.tuples(st.just("enumerate"), st.sampled_from(["nvidia", "amd"]), st.frozensets(st.integers(0, 3))),
     st.tuples(st.just("release"), st.booleans()),
     st.tuples(st.just("took"), st.floats(0, 1)),
+    st.tuples(st.just("attribute"), ATTRIBUTIONS),
     st.tuples(st.just("look")),
 )
 
@@ -205,6 +246,8 @@ def play(host: Host, step: tuple[object, ...]) -> None:
             host.fleet.enumerated(provider, tuple(map(card, numbers)), host.now)
         case ("release", flag):
             host.fleet.released(flag)
+        case ("attribute", attribution):
+            host.fleet.attributed(attribution, host.now)
         case ("took", seconds):
             host.fleet.pass_took("nvidia", Group.LOAD, seconds)
 
@@ -250,6 +293,7 @@ def test_totals_never_fall_whatever_happens(steps: list[tuple[object, ...]]) -> 
             if shown.energy is not None:
                 now[gpu, "total"] = shown.energy.total_joules
                 now[gpu, "gap"] = shown.energy.gap_seconds
+                now[gpu, "unattributed"] = shown.unattributed_joules or 0.0
         assert all(now[name] >= value for name, value in before.items())
         before = now
 

@@ -203,9 +203,9 @@ def test_what_is_no_file_of_ours_is_refused(at: Places, caplog: pytest.LogCaptur
     assert left(at) is None
     assert "is not a regular file" in caplog.text
     path.unlink()
-    path.write_bytes(b"x" * (5 << 20))
+    path.write_bytes(b"x" * (17 << 20))
     assert left(at) is None
-    assert "is larger than 4 MiB" in caplog.text
+    assert "is larger than 16 MiB" in caplog.text
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")

@@ -115,7 +115,7 @@ def test_the_page_can_be_at_the_root() -> None:
     [
         ("collect[]=energy", ["energy"]),
         ("collect%5B%5D=load&collect[]=energy&collect[]=energy", ["energy", "load"]),
-        ("exclude[]=processes&exclude[]=exporter", ["device", "energy", "load", "partitions", "state"]),
+        ("exclude[]=processes&exclude[]=exporter", ["device", "energy", "load", "partitions", "state", "workloads"]),
         ("&".join(f"exclude[]={block}" for block in Block), []),
         ("name[]=x&target=y", "all"),
         ("", "all"),
@@ -131,7 +131,7 @@ def test_blocks_are_selected_by_name(query: str, blocks: object) -> None:
     [
         ("collect[]=energy&exclude[]=load", "exclude each other"),
         ("collect[]=&exclude[]=", "exclude each other"),
-        ("collect[]=enregy", "'enregy'; there are device, energy, load, state, partitions, processes, exporter"),
+        ("collect[]=enregy", "'enregy'; there are device, energy, load, state, partitions, processes, workloads"),
         ("exclude[]=a&exclude[]=energy&exclude[]=b", "'a', 'b'; there are device"),
         ("collect[]=", "''"),
         ("collect[]=ENERGY", "'ENERGY'"),
