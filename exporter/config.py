@@ -148,8 +148,14 @@ class AttributionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     proc: Annotated[str, Meta(extra={"check": _directory})] = "/proc"
     """Of the host: where it is mounted in a container that does not share the host's pid namespace."""
     kubelet_socket: Annotated[str, Meta(extra={"check": _file})] | None = "/var/lib/kubelet/pod-resources/kubelet.sock"
-    kubelet_resources: tuple[str, ...] = ("nvidia.com/*", "amd.com/*", "gpu.intel.com/*")
-    """Name patterns of resources whose ids may be GPUs."""
+    kubelet_resources: tuple[str, ...] = (
+        "nvidia.com/*",
+        "amd.com/*",
+        "gpu.nvidia.com/*",
+        "gpu.amd.com/*",
+        "gpu.intel.com/*",
+    )
+    """Name patterns of resources whose ids may be GPUs; devices of DRA are matched as DRIVER/DEVICE."""
     pod_logs: Annotated[str, Meta(extra={"check": _directory})] | None = "/var/log/pods"
     """Names of pods by their uid."""
     api_server: bool = False
