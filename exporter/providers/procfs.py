@@ -1,13 +1,157 @@
-"""What the kernel's /proc tells of a process that a vendor's library names."""
+"""Which process is behind a pid that a vendor's driver names, as far as /proc shows it.
 
+Drivers name pids of the initial pid namespace. In another one the same number is another process, or none: nothing is
+looked up there, so that nobody is given the name or the owner of a stranger.
+"""
+
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+
+_INITIAL_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel
+_TICKS = os.sysconf("SC_CLK_TCK")
+_KERNEL_THREAD = 0x0020_0000  # PF_KTHREAD
+_ROOM = 4096
 
 
-def process_name(root: Path, pid: int) -> str:
-    """Return the kernel's name of the process, or `pid N` when it has ended or is in another namespace."""
+class Seen(NamedTuple):
+    """What /proc/PID/stat says of a process; one read, so all of it is of the same process."""
+
+    name: str
+    """The kernel's name, cut at 15 bytes; may be empty."""
+    started: int
+    """Clock ticks since boot, field 22."""
+    parent: int
+    kernel: bool
+    """A thread of the kernel, which never has a GPU open."""
+
+
+def boottime() -> float:
+    """Return seconds since boot, on the clock of a process' start time."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(frozen=True, slots=True)
+class Proc:
+    """The /proc below `root`.
+
+    `own`: pids of the worker and its parent, as this /proc counts. `foreign`: it is not that of the initial namespace.
+    """
+
+    root: Path
+    own: frozenset[int]
+    foreign: bool = False
+    boottime: Callable[[], float] = boottime
+
+    def look(self, pid: int, before: float = math.inf) -> Seen | None:
+        """Look a process up that a driver has named; None: it has ended, is hidden, or is of another namespace.
+
+        `before`: seconds since boot when the driver was asked. A process that started later has taken over the pid.
+        """
+        if self.foreign:
+            return None
+        seen = read_stat(self.root, pid)
+        if seen is None or (before < math.inf and seen.started >= int(before * _TICKS)):
+            return None
+        return seen
+
+    def is_own(self, pid: int, seen: Seen | None) -> bool:
+        """Tell whether it is the exporter: the worker, its parent, or a child of either."""
+        return not self.foreign and (pid in self.own or (seen is not None and seen.parent in self.own))
+
+    def age(self, seen: Seen) -> float:
+        """Return for how many seconds a process has been there."""
+        return max(0.0, self.boottime() - seen.started / _TICKS)
+
+
+def proc_of(root: Path) -> Proc:
+    """Return the /proc below `root` as this process sees it."""
+    status = _status(root)
+    inner = status.get("NSpid", "").split()
+    # Our pid as this /proc counts: that of the host, mounted in a container, counts otherwise than we do.
+    pid = int(inner[0]) if inner else os.getpid()
+    parent = int(status.get("PPid", "") or os.getppid())
+    return Proc(root, frozenset({pid, parent}) - {0}, foreign=_is_foreign(root, nested=len(inner) > 1))
+
+
+def read_stat(root: Path, pid: int) -> Seen | None:
+    """Read /proc/PID/stat; None when there is none, or it may not be read."""
     try:
-        raw = (root / "proc" / str(pid) / "comm").read_bytes()
+        raw = read_small(f"{root}/proc/{pid}/stat")
     except OSError:
-        raw = b""
-    # The kernel cuts names at 15 bytes, in the middle of a character if need be.
-    return raw.removesuffix(b"\n").decode("utf-8", "replace") or f"pid {pid}"
+        return None
+    head, _, tail = raw.rpartition(b")")  # a name may hold anything, parentheses too
+    fields = tail.split()
+    try:
+        # The kernel cuts names at 15 bytes, in the middle of a character if need be.
+        name = head.partition(b"(")[2].decode("utf-8", "replace")
+        return Seen(name, int(fields[19]), int(fields[1]), bool(int(fields[6]) & _KERNEL_THREAD))
+    except (IndexError, ValueError):
+        return None
+
+
+def name_of(pid: int, seen: Seen | None) -> str:
+    """Return the kernel's name of a process, or `pid N` where that is not known."""
+    return (seen.name if seen else "") or f"pid {pid}"
+
+
+def listed_pids(root: Path) -> tuple[list[int], int]:
+    """List the pids that /proc shows, in order, and tell how many processes it hides (mount option hidepid).
+
+    Raises OSError.
+    """
+    pids: list[int] = []
+    folders = 0
+    with os.scandir(root / "proc") as entries:
+        for entry in entries:
+            if entry.name.isdigit():
+                pids.append(int(entry.name))
+            elif entry.is_dir(follow_symlinks=False):
+                folders += 1
+    pids.sort()
+    if not pids or pids[0] == 1:  # whoever sees the first process sees all
+        return pids, 0
+    # The kernel counts as links of /proc all processes, those that it does not list too, and two of its own.
+    links = (root / "proc").stat().st_nlink
+    return pids, max(0, links - 2 - folders - len(pids))
+
+
+def read_small(path: str) -> bytes:
+    """Read a file of /proc or /sys, of which the first 4 KiB matter. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _ROOM)
+    finally:
+        os.close(descriptor)
+
+
+def names_in(folder: str) -> list[str]:
+    """Return the names in a folder. Raises OSError."""
+    return os.listdir(folder)  # noqa: PTH208 -- of thousands of folders in one pass: a Path for each name is dear
+
+
+def link_of(path: str) -> str:
+    """Return where a link leads. Raises OSError."""
+    return os.readlink(path)  # noqa: PTH115 -- as above
+
+
+def _status(root: Path) -> dict[str, str]:
+    try:
+        lines = (root / "proc/self/status").read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _is_foreign(root: Path, *, nested: bool) -> bool:
+    if nested:  # it is the /proc of a namespace around ours: that of the host, unless its second process is a plain one
+        second = read_stat(root, 2)
+        return second is not None and not second.kernel
+    try:
+        return link_of(f"{root}/proc/self/ns/pid") != _INITIAL_NAMESPACE
+    except OSError:
+        return False

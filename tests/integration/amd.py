@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,15 +63,23 @@ Look = Callable[..., Seen]
 
 
 def run_script(
-    root: Path, environment: Mapping[str, str], commands: str = "read", *, package: Path | None = None
+    root: Path,
+    environment: Mapping[str, str],
+    commands: str = "read",
+    *,
+    package: Path | None = None,
+    before: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """Run SCRIPT with no other amdsmi on the import path than `package`: -S leaves out what is installed here."""
+    """Run SCRIPT with no other amdsmi on the import path than `package`: -S leaves out what is installed here.
+
+    `before`: a command that runs the one that follows it, such as one that takes rights away.
+    """
     needed = root / "needed"
     needed.mkdir(exist_ok=True)
     (needed / "msgspec").symlink_to(Path(msgspec.__file__).parent)
     path = [str(place) for place in (needed, REPOSITORY, package) if place]
     return subprocess.run(
-        [sys.executable, "-S", "-c", SCRIPT, str(root), commands],
+        [*before, sys.executable, "-S", "-c", SCRIPT, str(root), commands],
         capture_output=True,
         text=True,
         timeout=60,

@@ -6,7 +6,7 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -102,10 +102,11 @@ class Session:
 
 
 @contextmanager
-def session(variables: dict[str, str]) -> Iterator[Session]:
+def session(variables: dict[str, str], before: Sequence[str] = ()) -> Iterator[Session]:
+    """Start the provider. `before`: a command that runs the one that follows it, such as one that takes rights away."""
     environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **variables}
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT],
+        [*before, sys.executable, "-c", SCRIPT],
         cwd=REPOSITORY,
         env=environment,
         stdin=subprocess.PIPE,

@@ -32,7 +32,7 @@ def test_a_broken_process_list_costs_the_processes_alone(look: Look, version: st
     assert first["power_watts"] == second["power_watts"]
     if version in {"6.0.2", "6.1.0"}:  # asked one by one there, so the others are told
         assert [process["pid"] for process in first["processes"]] == [11]
-        assert first["process_counts"] == {"holding": 1, "bystander": 0, "uninspectable": 1}
+        assert first["process_counts"] == {"holding": 1, "unnamed": 0, "bystander": 0, "uninspectable": 1, "self": 0}
     else:
         assert "processes" not in first
         assert first["failed"] == ["processes"]

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -148,38 +147,6 @@ def test_partitions_share_one_device_and_its_sensors_are_read_once(look: Look, v
     assert loads == [1.0] * 8 if version in {"6.3.3", "6.4.3", "7.0.2"} else [None] * 8
     (process,) = sample["processes"]
     assert process == {"pid": 4242, "name": "train", "memory_used_bytes": 1073741824, "partition": "3"}
-
-
-@pytest.mark.parametrize("version", WHEELS)
-def test_bystanders_are_left_out_and_counted(look: Look, version: str, tmp_path: Path) -> None:
-    rows = [f"{{pid: {100 + n}, name: python3, memory_used_bytes: 0, queues: 0}}" for n in range(7)]
-    rows.append("{pid: 4242, name: /opt/bin/vllm, memory_used_bytes: 177386942464}")
-    rows.append("{pid: 5000000, name: '', memory_used_bytes: 5}")
-    rows.append("{pid: 300, name: '', memory_used_bytes: 1048576}")
-    rows.append("{pid: 301, name: '', memory_used_bytes: 1048576}")
-    fleet = machine(f"- model: MI300X\n  values: {{kfd_gpu_id: 51234}}\n  processes: [{', '.join(rows)}]")
-    # pid 106 has a queue on this GPU and no memory of it; pid 105 has one on another GPU.
-    for pid, gpu_id in ((106, 51234), (105, 999)):
-        queue = tmp_path / f"sys/class/kfd/kfd/proc/{pid}/queues/0"
-        queue.mkdir(parents=True)
-        (queue / "gpuid").write_text(f"{gpu_id}\n")
-    node = tmp_path / "sys/class/kfd/kfd/topology/nodes/1"
-    node.mkdir(parents=True)
-    pci = fleet.devices[0].numbers
-    location = int(pci["pci_bus"]) << 8 | int(pci["pci_device"]) << 3
-    (node / "properties").write_text(f"simd_count 1216\ndomain {pci['pci_domain']:.0f}\nlocation_id {location}\n")
-    (node / "gpu_id").write_text("51234\n")
-    (tmp_path / "proc/300").mkdir(parents=True)
-    (tmp_path / "proc/300/comm").write_text("ollama\n")
-    (sample,) = look(version, fleet).samples
-    assert sample["processes"] == [
-        {"pid": 106, "name": "python3", "memory_used_bytes": 0},
-        {"pid": 300, "name": "ollama", "memory_used_bytes": 1048576},
-        {"pid": 301, "name": "pid 301", "memory_used_bytes": 1048576},
-        {"pid": 4242, "name": "vllm", "memory_used_bytes": 177386942464},
-    ]
-    assert sample["process_counts"] == {"holding": 4, "bystander": 6, "uninspectable": 1}
-    assert sample["rejected"] == ["processes"]
 
 
 def die(number: int, watts: float, accumulators: Mapping[str, Any]) -> SimulatedDevice:

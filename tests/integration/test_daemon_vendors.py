@@ -173,7 +173,7 @@ def test_every_reading_of_nvidia_gpus_reaches_the_page(start_daemon: Start, tmp_
         ("gpu_ecc_lifetime_errors_total", "class", "corrected"): 11,
         ("gpu_ecc_lifetime_errors_total", "class", "uncorrected"): 1,
         ("gpu_process_memory_used_bytes", "pid", "4000001"): 41900048384,
-        ("gpu_processes", "state", "holding"): 1,
+        ("gpu_processes", "state", "unnamed"): 1,
         ("gpu_processes", "state", "uninspectable"): 1,
         ("gpu_power_reading_info", "kind", "average"): 1,
     }

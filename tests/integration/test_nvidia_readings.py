@@ -125,7 +125,7 @@ def test_every_reading_of_an_h100(start: Start) -> None:
         pcie_replays=7.0,
         partitions=(),
         processes=(),
-        process_counts={"holding": 0, "uninspectable": 0},
+        process_counts={"holding": 0, "unnamed": 0, "uninspectable": 0, "self": 0},
     )
 
 
@@ -199,7 +199,7 @@ def test_jetson_is_a_device_of_which_nothing_can_be_read(start: Start) -> None:
         taken_at=sample.taken_at,
         read_seconds=sample.read_seconds,
         processes=(),
-        process_counts={"holding": 0, "uninspectable": 0},
+        process_counts={"holding": 0, "unnamed": 0, "uninspectable": 0, "self": 0},
     )
 
 

@@ -1,18 +1,25 @@
 """The real pynvml over the C stand-in: MIG instances and processes."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
-from exporter.model import Group, PartitionSample, ProcessSample
+import pytest
+
+from exporter.model import Group, PartitionSample, ProcessSample, Sample
 from exporter.providers.simulated.machine import Machine
 from exporter.providers.simulated.schema import (
+    DeviceSpec,
     FaultSpec,
+    Load,
     Partition,
     Process,
     Scenario,
 )
-from tests.integration.nvidia import MIB, Start, constant, first, machine
-from tests.native.plan import write_plan
+from tests.integration import vantage
+from tests.integration.nvidia import MIB, Start, constant, first, machine, session
+from tests.integration.vantage import stranger
+from tests.native.plan import standin_environment, write_plan
 
 
 def test_mig_parent_and_instances(start: Start) -> None:
@@ -72,24 +79,77 @@ def test_mig_that_is_switched_while_we_run(start: Start, plan: Path) -> None:
         assert served.read(device, Group.STATE).partitions == ()
 
 
+def counts(**known: int) -> dict[str, int]:
+    return {"holding": 0, "unnamed": 0, "uninspectable": 0, "self": 0, **known}
+
+
 def test_processes_of_three_lists(start: Start) -> None:
-    me = os.getpid()
-    comm = Path(f"/proc/{me}/comm").read_text().strip()
-    processes = (
-        Process(pid=me, memory_used_bytes=2048.0 * MIB),
-        Process(pid=me, memory_used_bytes=64.0 * MIB, kind="graphics"),
-        Process(pid=0, memory_used_bytes=1.0, kind="mps"),
-        Process(pid=4_194_999, kind="mps"),  # above any pid_max; memory unknown
-        Process(pid=0xFFFFFFFF, memory_used_bytes=1.0 * MIB, kind="graphics"),
+    with stranger() as other:
+        processes = (
+            Process(pid=other.pid, memory_used_bytes=2048.0 * MIB),
+            Process(pid=other.pid, memory_used_bytes=64.0 * MIB, kind="graphics"),
+            Process(pid=4_194_999, kind="mps"),  # above any pid_max; memory unknown
+            Process(pid=0xFFFFFFFF, memory_used_bytes=1.0 * MIB, kind="graphics"),
+            Process(pid=os.getpid(), memory_used_bytes=1.0 * MIB),  # the parent of the process that reads
+        )
+        with start(machine(constant("H100-SXM", processes=processes))) as served:
+            sample = first(served)
+    assert sample.processes == (
+        ProcessSample(pid=other.pid, started=other.started, name="sleep", memory_used_bytes=2048.0 * MIB),
+        ProcessSample(pid=4_194_999, name="pid 4194999"),
     )
-    with start(machine(constant("H100-SXM", processes=processes))) as served:
-        sample = first(served)
-    found = {p.pid: p for p in sample.processes or ()}
-    assert found[me] == ProcessSample(pid=me, name=comm, memory_used_bytes=2048.0 * MIB)
-    assert found[4_194_999] == ProcessSample(pid=4_194_999, name="pid 4194999")
-    assert not {0, 0xFFFFFFFF} & set(found)
-    assert sample.process_counts["uninspectable"] >= 1
-    assert sum(sample.process_counts.values()) == len(found)
+    assert sample.process_counts == counts(holding=1, uninspectable=1, self=1)
+
+
+def test_processes_share_the_work_since_the_read_before(start: Start) -> None:
+    processes = tuple(
+        Process(pid=pid, memory_used_bytes=1.0 * MIB, share=share, kind=kind)
+        for pid, share, kind in ((4_194_991, 0.7, "compute"), (4_194_992, 0.25, "graphics"), (4_194_993, 0.05, "mps"))
+    )
+    idler = Process(pid=4_194_994, memory_used_bytes=1.0 * MIB)
+    load = Load(pattern="square", period_seconds=0.02)  # the first read looks back over 50 of them
+    shared = DeviceSpec(model="H100-SXM", load=load, processes=(*processes, idler))
+    with start(machine(shared, constant("H100-SXM", processes=(idler,)))) as served:
+        served.open()
+        device, other = served.devices()
+        found = {p.pid: p.busy_ratio for p in served.read(device, Group.PROCESSES).processes or ()}
+        unknown = served.read(other, Group.PROCESSES)
+    assert found == pytest.approx({4_194_991: 0.35, 4_194_992: 0.125, 4_194_993: 0.025, 4_194_994: 0.0}, abs=0.02)
+    assert [p.busy_ratio for p in unknown.processes or ()] == [None]
+    assert unknown.failed == ()
+
+
+def seen_from(root: Path, where: Callable[[Path], tuple[str, ...]], pid: int) -> Sample:
+    """Read a GPU that the process with this pid holds."""
+    before = where(root)
+    write_plan(root / "plan", machine(constant("H100-SXM", processes=(Process(pid=pid, memory_used_bytes=MIB),))))
+    with session(standin_environment(root / "plan"), before) as served:
+        served.open(root)
+        return served.read(served.devices()[0], Group.PROCESSES)
+
+
+@pytest.mark.parametrize("where", [vantage.as_root, vantage.as_plain_user, vantage.in_a_namespace_with_the_hosts_proc])
+def test_whoever_sees_the_hosts_processes_names_them(tmp_path: Path, where: Callable[[Path], tuple[str, ...]]) -> None:
+    with stranger() as other:
+        sample = seen_from(tmp_path, where, other.pid)
+    assert sample.processes == (
+        ProcessSample(pid=other.pid, started=other.started, name="sleep", memory_used_bytes=MIB),
+    )
+    assert sample.process_counts == counts(holding=1)
+
+
+def test_behind_hidepid_there_are_no_names(tmp_path: Path) -> None:
+    with stranger() as other:
+        sample = seen_from(tmp_path, vantage.past_hidepid, other.pid)
+    assert sample.processes == (ProcessSample(pid=other.pid, name=f"pid {other.pid}", memory_used_bytes=MIB),)
+    assert sample.process_counts == counts(unnamed=1)
+
+
+def test_in_a_pid_namespace_nobody_is_mistaken_for_another(tmp_path: Path) -> None:
+    # There, 1 is the exporter's own number; to the driver it is another process.
+    sample = seen_from(tmp_path, vantage.in_a_namespace, 1)
+    assert sample.processes == (ProcessSample(pid=1, name="pid 1", memory_used_bytes=MIB),)
+    assert sample.process_counts == counts(unnamed=1)
 
 
 def test_many_processes_that_come_and_go(start: Start) -> None:

@@ -1,7 +1,10 @@
 /* MIG instances and processes as libnvidia-ml.so.1 lists them. */
+#define _POSIX_C_SOURCE 200809L
 #include "nvidia.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define NO_INSTANCE 0xFFFFFFFFu
 #define UNKNOWN_MEMORY UINT64_MAX
@@ -93,3 +96,45 @@ static int processes(void *handle, const char *call, const char *kind, unsigned 
 PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, "compute")
 PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, "graphics")
 PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, "mps")
+
+/* ---- Shares of work ---- */
+
+typedef struct { unsigned pid; uint64_t at; unsigned sm, memory, encoder, decoder; } sample;
+
+/* Mean load of the device from `since`, in Unix microseconds, to now. */
+static double load_since(const target *to, uint64_t since, uint64_t now)
+{
+    double before, after, seconds = now > since ? (double)(now - since) * 1e-6 : 0;
+    if (seconds > to->t) seconds = to->t;
+    if (!(seconds > 0)) return 0;
+    if (!plan_signal(to->device, "gfx_busy_seconds", to->t - seconds, &before) ||
+        !plan_signal(to->device, "gfx_busy_seconds", to->t, &after))
+        return 0;
+    return (after - before) / seconds;
+}
+
+int nvmlDeviceGetProcessUtilization(void *handle, sample *out, unsigned *count, uint64_t since)
+{
+    target to;
+    struct timespec wall;
+    unsigned found = 0, room = out ? *count : 0, told = 0;
+    int status = enter_gpu(handle, __func__, &to);
+    if (status) return status;
+    if (mig_enabled(&to)) return NOT_SUPPORTED;
+    if (!since) abort();   /* all that the driver remembers, of processes long gone: a monitor must not ask */
+    clock_gettime(CLOCK_REALTIME, &wall);
+    uint64_t now = (uint64_t)wall.tv_sec * 1000000 + (uint64_t)wall.tv_nsec / 1000;
+    double load = load_since(&to, since, now);
+    for (int i = 0; i < plan_rows(to.device, "process"); i++) {
+        const plan_set *row = plan_row(to.device, "process", i);
+        double share;
+        if (!plan_number(row, "share", &share)) continue;
+        told++;
+        unsigned percent = (unsigned)scaled(share * load, 100, UINT32_MAX);
+        if (!percent || found++ >= room) continue;
+        out[found - 1] = (sample){.at = now, .sm = percent};
+        number(row, "pid", &out[found - 1].pid);
+    }
+    *count = found;
+    return !told ? NOT_SUPPORTED : !found ? NOT_FOUND : found > room ? INSUFFICIENT_SIZE : SUCCESS;
+}

@@ -6,11 +6,11 @@ import time
 from exporter.providers.amd.library import open_library
 from exporter.providers.amd.provider import AmdProvider
 from exporter.providers.amd.versions import spoken
+from exporter.providers.procfs import proc_of
 from exporter.providers.protocol import OpenContext, Opened
 
 
 def open_amd(context: OpenContext) -> Opened:
     """Open AMD SMI. Raises ProviderError with the reason, in words, when it cannot be used."""
     library = open_library(context.root, os.environ)
-    own = frozenset({os.getpid(), os.getppid()})
-    return Opened(AmdProvider(library, context, own, time.monotonic), spoken(library.version))
+    return Opened(AmdProvider(library, context, proc_of(context.root), time.monotonic), spoken(library.version))

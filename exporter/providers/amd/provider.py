@@ -13,8 +13,9 @@ from exporter.providers.amd.energy import read_default_limit, read_energy
 from exporter.providers.amd.identity import describe, partition_mode
 from exporter.providers.amd.library import Library
 from exporter.providers.amd.packages import Package, find_packages
-from exporter.providers.amd.processes import read_processes
+from exporter.providers.amd.processes import ProcessReader
 from exporter.providers.amd.readings import Residency, read_load, read_state
+from exporter.providers.procfs import Proc
 from exporter.providers.protocol import OpenContext
 from exporter.providers.sanitise import Readings
 
@@ -37,13 +38,13 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 class AmdProvider:
-    """Reads AMD GPUs. `own`: pids of the exporter; `clock`: CLOCK_MONOTONIC seconds."""
+    """Reads AMD GPUs. `clock`: CLOCK_MONOTONIC seconds."""
 
-    def __init__(self, library: Library, context: OpenContext, own: frozenset[int], clock: Callable[[], float]) -> None:
+    def __init__(self, library: Library, context: OpenContext, proc: Proc, clock: Callable[[], float]) -> None:
         self._library = library
         self._calls = Calls(library.module, context.between_calls, library.version)
         self._root = context.root
-        self._own = own
+        self._processes = ProcessReader(proc, clock)
         self._clock = clock
         self._packages: dict[str, Package] = {}
         self._devices: dict[str, Device] = {}
@@ -128,7 +129,7 @@ class AmdProvider:
             fields, self._residency[package.key] = read_state(self._calls, package, profile, before, readings)
             return fields
         unified = device.memory_kind == "unified"
-        found = read_processes(self._calls, package, self._root, self._own, readings, unified=unified)
+        found = self._processes.read(self._calls, package, readings, unified=unified)
         return {"processes": found.samples, "process_counts": found.counts}
 
     def _enumerate(self) -> dict[str, Package]:

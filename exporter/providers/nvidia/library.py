@@ -5,8 +5,10 @@ from typing import Any, NoReturn
 
 from exporter.providers.protocol import ProviderError
 
+SUCCESS = 0
 INVALID_ARGUMENT = 2
 NOT_SUPPORTED = 3
+NOT_FOUND = 6
 INSUFFICIENT_SIZE = 7
 FUNCTION_NOT_FOUND = 13
 
@@ -15,7 +17,7 @@ _UNKNOWN = 999
 
 _REFUSALS = frozenset(
     {
-        0,  # two wrappers of pynvml raise NVMLError for a first answer of success
+        SUCCESS,  # two wrappers of pynvml raise NVMLError for a first answer of success
         INVALID_ARGUMENT,
         NOT_SUPPORTED,
         4,  # NO_PERMISSION: the parent of MIG instances, seen from inside a container

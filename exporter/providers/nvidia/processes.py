@@ -1,9 +1,7 @@
-"""Which processes hold memory on a GPU."""
+"""Which processes hold memory on a GPU, and which share of its work is theirs."""
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from exporter.model import ProcessSample
@@ -11,7 +9,8 @@ from exporter.providers.nvidia.identity import Gpu
 from exporter.providers.nvidia.library import INSUFFICIENT_SIZE, AbsentError, BrokenError
 from exporter.providers.nvidia.partitions import Instance, instances
 from exporter.providers.nvidia.reading import Reading
-from exporter.providers.procfs import process_name
+from exporter.providers.nvidia.shares import ShareReader
+from exporter.providers.procfs import Proc, name_of
 from exporter.providers.sanitise import BYTES
 
 _LISTS = (
@@ -29,19 +28,18 @@ Key = tuple[int, int, int]
 """Place and pid."""
 
 
-@dataclass(frozen=True, slots=True)
 class ProcessReader:
-    """Reads process lists, with names from the /proc under `root`."""
+    """Reads process lists and shares of work. `wall_clock`: Unix seconds, the time of the driver's samples."""
 
-    root: Path
-    own_pid: int
-    trusted: bool
-    """Whether this driver's lists can be read at all: see `lists_trusted`."""
+    def __init__(self, proc: Proc, wall_clock: Callable[[], float]) -> None:
+        self._proc = proc
+        self._shares = ShareReader(wall_clock)
 
     def read(self, reading: Reading, gpu: Gpu) -> dict[str, Any]:
         """Read Sample's fields of the processes group, by name."""
-        if not self.trusted:
+        if not lists_trusted(gpu.device.driver_version):
             return {}
+        began = self._proc.boottime()
         found = instances(reading, gpu) or ()
         rows = _lists(reading, reading.handle)
         if rows is None and found and not reading.broke("processes"):
@@ -51,26 +49,32 @@ class ProcessReader:
             return {}
         partitions = {(i.gpu_instance, i.compute_instance): i.partition for i in found}
         by_pid: dict[int, dict[Place, float | None]] = {}
-        for (*place, pid), memory in _merge(reading, rows).items():
-            if pid != self.own_pid:
-                by_pid.setdefault(pid, {})[place[0], place[1]] = memory
-        samples = [self._sample(pid, places, partitions) for pid, places in sorted(by_pid.items())]
-        unknown = sum(sample.memory_used_bytes is None for sample in samples)
-        counts = {"holding": len(samples) - unknown, "uninspectable": unknown}
+        for (*place, pid), memory in merge(reading, rows).items():
+            by_pid.setdefault(pid, {})[place[0], place[1]] = memory
+        seen = {pid: self._proc.look(pid, began) for pid in sorted(by_pid)}
+        started = {pid: process.started if process else None for pid, process in seen.items()}
+        shares = None if found else self._shares.read(reading, gpu.device.key, started)
+        counts = {"holding": 0, "unnamed": 0, "uninspectable": 0, "self": 0}
+        samples = []
+        for pid, process in seen.items():
+            if self._proc.is_own(pid, process):
+                counts["self"] += 1
+                continue
+            places = by_pid[pid]
+            # However many MIG instances it works in, it is one process: its memory is the sum of what is known.
+            known = [memory for memory in places.values() if memory is not None]
+            counts["uninspectable" if not known else "holding" if process else "unnamed"] += 1
+            samples.append(
+                ProcessSample(
+                    pid=pid,
+                    started=started[pid],
+                    name=name_of(pid, process),
+                    memory_used_bytes=sum(known) if known else None,
+                    partition=_partition(partitions, *next(iter(places))) if len(places) == 1 else None,
+                    busy_ratio=shares.get(pid) if shares is not None else None,
+                )
+            )
         return {"processes": tuple(samples), "process_counts": counts}
-
-    def _sample(
-        self, pid: int, places: Mapping[Place, float | None], partitions: Mapping[tuple[int, int | None], str]
-    ) -> ProcessSample:
-        """One process, however many MIG instances it works in: its memory is the sum of what is known."""
-        known = [memory for memory in places.values() if memory is not None]
-        place = next(iter(places)) if len(places) == 1 else None
-        return ProcessSample(
-            pid=pid,
-            name=process_name(self.root, pid),
-            memory_used_bytes=sum(known) if known else None,
-            partition=place and _partition(partitions, *place),
-        )
 
 
 def lists_trusted(driver_version: str | None) -> bool:
@@ -113,8 +117,11 @@ def _list(reading: Reading, function: str, handle: Any) -> list[Any] | None:
     return last
 
 
-def _merge(reading: Reading, rows: Iterable[Any]) -> Mapping[Key, float | None]:
-    """Merge rows of one process: each list gives all memory of the process, so the largest counts, not the sum."""
+def merge(reading: Reading, rows: Iterable[Any]) -> Mapping[Key, float | None]:
+    """Merge rows of one process in one place: each list gives all its memory, so the largest counts, not the sum.
+
+    None: no list knows. Rows that stand for no process are dropped.
+    """
     merged: dict[Key, float | None] = {}
     for row in rows:
         if row.pid in _NO_PIDS:

@@ -1,7 +1,6 @@
 """Reads NVIDIA GPUs: enumeration, handles, and the groups of readings of one GPU."""
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -11,9 +10,10 @@ from exporter.providers.nvidia import energy
 from exporter.providers.nvidia.identity import Gpu, identify, with_packages
 from exporter.providers.nvidia.library import AbsentError, BrokenError, LostError, Nvml, UnknownError
 from exporter.providers.nvidia.load import load
-from exporter.providers.nvidia.processes import ProcessReader, lists_trusted
+from exporter.providers.nvidia.processes import ProcessReader
 from exporter.providers.nvidia.reading import Reading
 from exporter.providers.nvidia.state import state
+from exporter.providers.procfs import Proc, proc_of
 from exporter.providers.protocol import OpenContext, Opened, ProviderError
 from exporter.providers.sanitise import text
 
@@ -31,7 +31,12 @@ def open_nvidia(context: OpenContext) -> Opened:
 
 
 def open_library(
-    library: Any, context: OpenContext, *, clock: Callable[[], float] = time.monotonic, own_pid: int | None = None
+    library: Any,
+    context: OpenContext,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    wall_clock: Callable[[], float] = time.time,
+    proc: Proc | None = None,
 ) -> Opened:
     """Start `library`, the module pynvml or one with its functions. Raises ProviderError."""
     if not hasattr(library, "NVMLError") or not hasattr(library, "nvmlInitWithFlags"):
@@ -48,7 +53,8 @@ def open_library(
         raise ProviderError("NVML does not start: a GPU is lost") from error
     except (AbsentError, BrokenError) as error:
         raise ProviderError(f"NVML does not start ({error})") from error
-    provider = NvidiaProvider(nvml, context, clock=clock, own_pid=os.getpid() if own_pid is None else own_pid)
+    processes = ProcessReader(proc_of(context.root) if proc is None else proc, wall_clock)
+    provider = NvidiaProvider(nvml, context, processes, clock=clock)
     try:
         return Opened(provider, provider.version("nvmlSystemGetNVMLVersion"))
     except ProviderError:
@@ -59,11 +65,13 @@ def open_library(
 class NvidiaProvider:
     """A Provider over a started NVML; closing it stops the library once."""
 
-    def __init__(self, nvml: Nvml, context: OpenContext, *, clock: Callable[[], float], own_pid: int) -> None:
+    def __init__(
+        self, nvml: Nvml, context: OpenContext, processes: ProcessReader, *, clock: Callable[[], float]
+    ) -> None:
         self._nvml = nvml
         self._context = context
         self._clock = clock
-        self._own_pid = own_pid
+        self._processes = processes
         self._closed = False
         self._gpus: dict[str, Gpu] = {}
         """Every GPU ever seen, by key."""
@@ -204,12 +212,11 @@ class NvidiaProvider:
 
     def _read(self, gpu: Gpu, groups: Groups) -> Sample:
         reading = Reading(self._nvml, gpu.handle, lambda: self._confirm(gpu.device))
-        processes = ProcessReader(self._context.root, self._own_pid, lists_trusted(gpu.device.driver_version))
         parts: Mapping[Group, Callable[[], dict[str, Any]]] = {
             Group.ENERGY: lambda: energy.sensors(reading, gpu),
             Group.LOAD: lambda: load(reading, gpu),
             Group.STATE: lambda: state(reading, gpu),
-            Group.PROCESSES: lambda: processes.read(reading, gpu),
+            Group.PROCESSES: lambda: self._processes.read(reading, gpu),
         }
         fields: dict[str, Any] = {}
         taken_at: dict[Group, float] = {}

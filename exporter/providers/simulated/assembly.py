@@ -159,9 +159,8 @@ class _Assembly:
         for name in ("utilization_ratio", "memory_controller_utilization_ratio"):
             if name in self._tracks:
                 self._readings[name] = Mean(name, window, window)
-        if self._model.vendor == "amd":
-            self._tracks["gfx_busy"] = self._share().map(busy)
-            self._readings["gfx_busy_seconds"] = Integral("gfx_busy")
+        self._tracks["gfx_busy"] = self._share().map(busy)
+        self._readings["gfx_busy_seconds"] = Integral("gfx_busy")
 
     def _memory(self) -> None:
         model = self._model

@@ -59,6 +59,7 @@ class SimulatedProvider:
         self._machine = machine
         self._between_calls = between_calls
         self._clock = clock
+        self._listed_at: dict[str, float] = {}
         self._identities = [identify(device, index) for index, device in enumerate(machine.devices)]
 
     def start(self) -> None:
@@ -114,7 +115,10 @@ class SimulatedProvider:
             raise _LostError
         scenario = self._machine.scenario
         _sleep(scenario.process_list_seconds if name == "processes" else scenario.call_seconds)
-        return CALLS[group][name](Moment(self._machine, device, self._now(), readings))
+        now, before = self._now(), self._listed_at.get(device.key)
+        if group is Group.PROCESSES:
+            self._listed_at[device.key] = now
+        return CALLS[group][name](Moment(self._machine, device, now, readings, before))
 
     def _machine_call(self, name: str) -> None:
         self._between_calls()

@@ -38,6 +38,16 @@ class Moment(NamedTuple):
     t: float
     """Seconds since the epoch."""
     readings: Readings
+    before: float | None = None
+    """When the processes were read last."""
+
+    def busy(self) -> float | None:
+        """Return the mean load since the read before; None where processes' shares of it are not told."""
+        if self.device.vendor == "nvidia" and self.device.numbers.get("mig_enabled"):
+            return None
+        since = self.t - 1.0 if self.before is None or self.before >= self.t else self.before
+        then, now = (self.device.signal("gfx_busy_seconds", max(0.0, t)) for t in (since, self.t))
+        return None if then is None or now is None else (now - then) / (self.t - since)
 
     def number(self, name: str, bounds: Range, field: str | None = None) -> float | None:
         return self.clean(field or name, self.device.signal(name, self.t), bounds)
@@ -224,16 +234,21 @@ def _processes(m: Moment) -> Fields:
     """List who holds memory or a queue. With AMD's driver, one that holds neither is a bystander."""
     holding: list[ProcessSample] = []
     rows = m.device.rows_at("process", m.t)
+    busy = m.busy()
+    told = busy is not None and any("share" in row.numbers for row in rows)
     for row in rows:
         memory = row.numbers.get("memory_used_bytes")
         if m.device.vendor == "amd" and memory == 0 and not row.numbers.get("queues"):
             continue
+        started = row.numbers.get("started")
         holding.append(
             ProcessSample(
                 pid=int(row.numbers["pid"]),
+                started=None if started is None else int(started),
                 name=row.texts.get("name"),
                 memory_used_bytes=m.clean("processes", memory, BYTES),
                 partition=_partition(m.device, row) if "gi" in row.numbers else None,
+                busy_ratio=(busy or 0.0) * row.numbers.get("share", 0.0) if told else None,
             )
         )
     counts = {"holding": len(holding), "bystander": len(rows) - len(holding)}

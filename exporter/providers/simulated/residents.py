@@ -28,6 +28,8 @@ def process_rows(spec: DeviceSpec, index: int) -> Iterator[Row]:
                 "memory_used_bytes": process.memory_used_bytes,
                 "gtt_used_bytes": process.gtt_used_bytes,
                 "queues": process.queues,
+                "share": process.share,
+                "started": process.started,
             }
             if process.partition is not None:
                 numbers |= _place(spec, process.partition)

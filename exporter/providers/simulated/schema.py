@@ -117,6 +117,10 @@ class Process(Timed, frozen=True, kw_only=True):
     """None: the driver does not know; 0 without queues is what KFD says of bystanders."""
     gtt_used_bytes: Bytes | None = None
     queues: Small | None = None
+    share: Ratio | None = None
+    """Of the device's work, all its time; None: the driver does not tell, as long as no process has one."""
+    started: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    """Field 22 of /proc/PID/stat, for the pid of a process that is there."""
     partition: Small | None = None
     """Position in `partitions`, for a process in a MIG instance or AMD partition."""
     count: Annotated[int, Meta(ge=1, le=MAX_PROCESSES)] = 1

@@ -209,7 +209,8 @@ def test_a_process_list_of_the_newest_release_is_understood() -> None:
         (10, "python3.12", 5 * MIB),
         (12, "python3.12", 0),
     ]
-    assert sample.process_counts == {"holding": 2, "bystander": 1, "uninspectable": 2}
+    counts = {"holding": 2, "unnamed": 0, "bystander": 1, "uninspectable": 2, "self": 2}
+    assert sample.process_counts == counts
 
 
 def test_where_memory_is_unified_a_process_holds_what_it_has_of_the_host() -> None:
@@ -230,7 +231,8 @@ def test_of_a_process_list_of_handles_one_that_ended_is_left_out() -> None:
     sample = read(gpu(gpu_process_list=["ended", "alive"], gpu_process_info=info), older=True)
     assert sample.processes is not None
     assert [(p.pid, p.name) for p in sample.processes] == [(5, "pid 5")]
-    assert sample.process_counts == {"holding": 1, "bystander": 0, "uninspectable": 0}
+    counts = {"holding": 0, "unnamed": 1, "bystander": 0, "uninspectable": 0, "self": 0}
+    assert sample.process_counts == counts
 
 
 def test_throttling_is_not_told_from_one_read() -> None:

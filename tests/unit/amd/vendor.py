@@ -11,6 +11,7 @@ from typing import Any
 from exporter.model import Group, Sample
 from exporter.providers.amd.library import Library
 from exporter.providers.amd.provider import AmdProvider
+from exporter.providers.procfs import Proc
 from exporter.providers.protocol import OpenContext
 from tests.native.amdsmi_layout import unpacked_wheel
 
@@ -146,7 +147,7 @@ def provider(
     version: tuple[int, ...] = (26, 0, 2),
 ) -> AmdProvider:
     context = OpenContext(between_calls=between_calls, root=root)
-    return AmdProvider(Library(module, version), context, frozenset({777, 778}), Clock())
+    return AmdProvider(Library(module, version), context, Proc(root, frozenset({777, 778})), Clock())
 
 
 def read(

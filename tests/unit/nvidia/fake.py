@@ -14,6 +14,7 @@ import pynvml
 
 from exporter.model import Device, Group, Groups, Sample
 from exporter.providers.nvidia import open_library
+from exporter.providers.procfs import Proc
 from exporter.providers.protocol import OpenContext, Provider
 
 NOT_SUPPORTED = 3
@@ -286,6 +287,9 @@ class FakeNvml:
     def nvmlDeviceGetMPSComputeRunningProcesses(self, handle: FakeGpu) -> Any:
         return self._ask(handle, "nvmlDeviceGetMPSComputeRunningProcesses")
 
+    def nvmlDeviceGetProcessUtilization(self, handle: FakeGpu, timeStamp: int) -> Any:
+        return self._ask(handle, "nvmlDeviceGetProcessUtilization", timeStamp)
+
     def _system(self, function: str, *arguments: Any) -> Any:
         self.calls.append(function)
         return _given(self.system[function], *arguments)
@@ -331,10 +335,17 @@ def every_call(code: int) -> dict[str, Any]:
 
 
 def opened(
-    library: Any, *, root: Path = Path("/nonexistent"), clock: Callable[[], float] = lambda: 0.0, own_pid: int = 4242
+    library: Any,
+    *,
+    root: Path = Path("/nonexistent"),
+    clock: Callable[[], float] = lambda: 0.0,
+    wall_clock: Callable[[], float] = lambda: 1_700_000_000.0,
+    own_pid: int = 4242,
+    foreign: bool = False,
 ) -> Provider:
     context = OpenContext(between_calls=lambda: None, root=root)
-    return open_library(library, context, clock=clock, own_pid=own_pid).provider
+    proc = Proc(root, frozenset({own_pid}), foreign=foreign)
+    return open_library(library, context, clock=clock, wall_clock=wall_clock, proc=proc).provider
 
 
 def read(library: Any, *groups: Group, root: Path = Path("/nonexistent")) -> Sample:

@@ -240,7 +240,7 @@ def test_urgent_requests_are_served_before_each_call() -> None:
     library = FakeNvml(gpu())
     served: list[int] = []
     provider = open_library(
-        library, OpenContext(between_calls=lambda: served.append(len(library.calls))), clock=lambda: 0.0, own_pid=1
+        library, OpenContext(between_calls=lambda: served.append(len(library.calls))), clock=lambda: 0.0
     ).provider
     device = only(provider)
     provider.read(device, all_groups())
@@ -259,7 +259,7 @@ def test_energy_may_be_read_in_the_middle_of_any_other_call() -> None:
             busy.clear()
 
     provider, known = None, ()
-    provider = open_library(library, OpenContext(between_calls=urgent), clock=lambda: 0.0, own_pid=1).provider
+    provider = open_library(library, OpenContext(between_calls=urgent), clock=lambda: 0.0).provider
     known = provider.devices()
     sample = provider.read(known[0], all_groups())
     provider.devices()

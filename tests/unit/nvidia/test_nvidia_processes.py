@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from exporter.model import Group, ProcessSample, Sample
 from exporter.providers.nvidia.processes import lists_trusted
-from tests.unit.nvidia.fake import FakeGpu, FakeNvml, Row, Status, Without, gpu, read
+from tests.kernel import process
+from tests.unit.nvidia.fake import FakeGpu, FakeNvml, Row, Status, Without, gpu, only, opened, read
 from tests.unit.nvidia.test_nvidia_partitions import instance, parent
 
 MIB = 1 << 20
@@ -26,52 +27,55 @@ def processes(fake: FakeGpu, root: Path = Path("/nonexistent")) -> Sample:
     return read(FakeNvml(fake), Group.PROCESSES, root=root)
 
 
-def named(root: Path, pid: int, comm: bytes) -> None:
-    directory = root / "proc" / str(pid)
-    directory.mkdir(parents=True)
-    (directory / "comm").write_bytes(comm)
+def counts(**known: int) -> dict[str, int]:
+    return {"holding": 0, "unnamed": 0, "uninspectable": 0, "self": 0, **known}
 
 
 def test_no_process_is_not_the_same_as_no_list() -> None:
     empty = processes(card())
-    assert (empty.processes, empty.process_counts) == ((), {"holding": 0, "uninspectable": 0})
+    assert (empty.processes, empty.process_counts) == ((), counts())
     unknown = processes(gpu())
     assert (unknown.processes, unknown.process_counts, unknown.failed) == (None, {}, ())
 
 
 def test_process_in_two_lists_counts_once_with_the_larger_memory(tmp_path: Path) -> None:
-    named(tmp_path, 7, b"python\n")
-    fake = card(compute=[Row(7, 2048 * MIB)], graphics=[Row(7, 64 * MIB)], mps=[Row(7, None)])
-    assert processes(fake, tmp_path).processes == (ProcessSample(pid=7, name="python", memory_used_bytes=2048 * MIB),)
+    process(tmp_path, 7, b"python", started=33)
+    sample = processes(card(compute=[Row(7, 2048 * MIB)], graphics=[Row(7, 64 * MIB)], mps=[Row(7, None)]), tmp_path)
+    assert sample.processes == (ProcessSample(pid=7, started=33, name="python", memory_used_bytes=2048 * MIB),)
+    assert sample.process_counts == counts(holding=1)
 
 
 def test_memory_that_is_not_known_is_absent_and_the_process_uninspectable(tmp_path: Path) -> None:
-    named(tmp_path, 7, b"python\n")
+    process(tmp_path, 7, b"python", started=33)
     sample = processes(card(compute=[Row(7, None)]), tmp_path)
-    assert sample.processes == (ProcessSample(pid=7, name="python"),)
-    assert sample.process_counts == {"holding": 0, "uninspectable": 1}
+    assert sample.processes == (ProcessSample(pid=7, started=33, name="python"),)
+    assert sample.process_counts == counts(uninspectable=1)
 
 
 def test_process_without_a_name_here_has_its_pid_for_one(tmp_path: Path) -> None:
     # It ended between list and name, or its pid is of another namespace.
     sample = processes(card(compute=[Row(7, MIB)]), tmp_path)
     assert sample.processes == (ProcessSample(pid=7, name="pid 7", memory_used_bytes=MIB),)
-    assert sample.process_counts == {"holding": 1, "uninspectable": 0}
+    assert sample.process_counts == counts(unnamed=1)
 
 
-@pytest.mark.parametrize(
-    ("comm", "name"),
-    [
-        (b"train job\n", "train job"),
-        ("训练任务训".encode()[:14] + b"\n", "训练任务\ufffd"),
-        (b"a\xffb\n", "a\ufffdb"),
-        (b"\n", "pid 7"),
-    ],
-)
-def test_name_survives_whatever_bytes_it_has(tmp_path: Path, comm: bytes, name: str) -> None:
-    named(tmp_path, 7, comm)
-    (process,) = processes(card(compute=[Row(7, MIB)]), tmp_path).processes or ()
-    assert process.name == name
+def test_process_that_began_after_the_list_is_not_given_what_is_listed(tmp_path: Path) -> None:
+    process(tmp_path, 7, b"newcomer", started=10**15)
+    assert processes(card(compute=[Row(7, MIB)]), tmp_path).processes == (
+        ProcessSample(pid=7, name="pid 7", memory_used_bytes=MIB),
+    )
+
+
+def test_in_a_foreign_namespace_nobody_has_a_name(tmp_path: Path) -> None:
+    process(tmp_path, 7, b"stranger")
+    library = FakeNvml(card(compute=[Row(7, MIB), Row(4242, MIB)]))
+    provider = opened(library, root=tmp_path, foreign=True)
+    sample = provider.read(only(provider), frozenset({Group.PROCESSES}))
+    assert [(p.pid, p.name, p.started) for p in sample.processes or ()] == [
+        (7, "pid 7", None),
+        (4242, "pid 4242", None),
+    ]
+    assert sample.process_counts == counts(unnamed=2)
 
 
 def test_rows_of_no_process_are_dropped() -> None:
@@ -79,8 +83,10 @@ def test_rows_of_no_process_are_dropped() -> None:
     assert [p.pid for p in processes(fake).processes or ()] == [9]
 
 
-def test_own_process_is_left_out() -> None:
-    assert processes(card(compute=[Row(4242, MIB)])).processes == ()
+def test_ourselves_and_our_children_are_left_out_and_counted(tmp_path: Path) -> None:
+    process(tmp_path, 9, parent=4242)
+    sample = processes(card(compute=[Row(4242, MIB), Row(9, MIB)]), tmp_path)
+    assert (sample.processes, sample.process_counts) == ((), counts(self=2))
 
 
 @pytest.mark.parametrize("version", ["535.43.02", "535.54.03", "535.86.10", "535.97"])
@@ -129,7 +135,7 @@ def test_process_on_two_instances_is_one_process_with_the_memory_of_both() -> No
         (7, None, 3 * MIB),
         (8, "gi2", MIB),
     ]
-    assert sample.process_counts == {"holding": 2, "uninspectable": 0}
+    assert sample.process_counts == counts(unnamed=2)
 
 
 def test_partition_of_a_process_is_named_as_the_partition_is() -> None:
@@ -154,18 +160,22 @@ def test_older_binding_without_one_of_the_lists() -> None:
 
 
 row = st.builds(Row, pid=st.integers(1, 5), usedGpuMemory=st.none() | st.integers(0, 1 << 40))
+lists = st.lists(row, max_size=8)
 
 
-@given(st.lists(row, max_size=8), st.lists(row, max_size=8), st.lists(row, max_size=8))
+@given(lists, lists, lists, st.permutations(range(3)))
 def test_each_process_has_the_largest_memory_that_any_list_gives(
-    compute: list[Row], graphics: list[Row], mps: list[Row]
+    compute: list[Row], graphics: list[Row], mps: list[Row], order: list[int]
 ) -> None:
     sample = processes(card(compute, graphics, mps))
     everything = [*compute, *graphics, *mps]
-    assert {p.pid: p.memory_used_bytes for p in sample.processes or ()} == {
+    found = {p.pid: p.memory_used_bytes for p in sample.processes or ()}
+    assert found == {
         r.pid: max(
             (o.usedGpuMemory for o in everything if o.pid == r.pid and o.usedGpuMemory is not None), default=None
         )
         for r in everything
     }
-    assert sum(sample.process_counts.values()) == len(sample.processes or ())
+    assert sum(sample.process_counts.values()) == len(found)
+    given_otherwise = [(compute, graphics, mps)[place][::-1] for place in order]
+    assert processes(card(*given_otherwise)).processes == sample.processes

@@ -223,6 +223,37 @@ def test_bystanders_are_counted_and_not_listed() -> None:
     assert nvidia.process_counts == {"holding": 4, "bystander": 0}
 
 
+@pytest.mark.parametrize("model", ["H100-SXM", "MI300X"])
+def test_processes_share_the_work_since_the_read_before(model: str) -> None:
+    load = {"pattern": "square", "level": 0.8, "period_seconds": 10, "duty": 0.25}
+    processes = [
+        {"pid": 7, "memory_used_bytes": 1, "share": 0.75},
+        {"pid": 8, "memory_used_bytes": 1, "share": 0.25, "started": 123},
+        {"pid": 9, "memory_used_bytes": 1},
+    ]
+    host = Host([{"model": model, "load": load, "processes": processes}])
+    only = frozenset({Group.PROCESSES})
+    host.read(groups=only)
+    for seconds in (10, 30):
+        host.clock.now += seconds
+        # The load is the mean over whole periods, whatever it is at the moment of the read.
+        found = {p.pid: p for p in host.read(groups=only).processes or ()}
+        busy = host.machine.devices[0].tracks["gfx_busy"].value(0.0) * 0.25
+        assert busy > 0.2
+        assert {pid: p.busy_ratio for pid, p in found.items()} == pytest.approx(
+            {7: 0.75 * busy, 8: 0.25 * busy, 9: 0.0}
+        )
+    assert (found[7].started, found[8].started) == (None, 123)
+
+
+def test_shares_are_not_known_where_none_is_given_or_instances_divide_the_gpu() -> None:
+    plain = {"pid": 7, "memory_used_bytes": 1}
+    assert [p.busy_ratio for p in Host([{"model": "T4", "processes": [plain]}]).read().processes or ()] == [None]
+    divided = {"model": "H100-SXM", "partitions": [{"profile": "7g.80gb"}]}
+    mig = Host([{**divided, "processes": [{**plain, "share": 1, "partition": 0}]}])
+    assert [p.busy_ratio for p in mig.read().processes or ()] == [None]
+
+
 def test_partitions_are_named_as_the_vendor_names_them() -> None:
     mig = Host(
         [

@@ -1,0 +1,273 @@
+"""What processes use of a GPU through DRM."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.providers.fdinfo import Client, Scan, Scanner, parse_fdinfo
+from exporter.providers.procfs import Proc
+from tests.kernel import close_files, fdinfo, open_files, process
+
+GPU = "0000:05:00.0"
+RENDER = "/dev/dri/renderD128"
+KIB = 1024.0
+
+
+class Bench:
+    """A scanner over a tree, with a clock that stands still."""
+
+    def __init__(self, root: Path, **limits: Any) -> None:
+        self.root = root
+        self.now = 1000.0
+        (root / "proc").mkdir(exist_ok=True)
+        proc = Proc(root, frozenset(), boottime=lambda: 1e4)
+        self.scanner = Scanner(proc, ("gfx", "compute"), lambda: self.now, **limits)
+
+    def client(self, pid: int, *files: str, node: str = RENDER, **more: Any) -> None:
+        process(self.root, pid, **more)
+        open_files(self.root, pid, *((node, text) for text in files))
+
+    def scan(self, *skip: int) -> Scan:
+        found = self.scanner.scan(skip)
+        assert found is not None
+        return found
+
+    def memory(self) -> dict[int, float]:
+        usages = self.scan().usages.get(GPU, {})
+        return {pid: usage.memory_bytes["vram"] for pid, usage in usages.items() if usage.memory_bytes}
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_units_are_understood() -> None:
+    text = fdinfo(drm_resident_vram="5 KiB", drm_resident_gtt="2 MiB", drm_resident_cpu="7", drm_memory_x="1 GiB")
+    client = parse_fdinfo(text.encode())
+    assert client is not None
+    assert client.memory_bytes == {"vram": 5 * KIB, "gtt": 2 * KIB**2, "cpu": 7.0, "x": KIB**3}
+
+
+def test_what_is_resident_is_preferred_to_the_older_key() -> None:
+    client = parse_fdinfo(
+        fdinfo(
+            drm_memory_vram="9 KiB", drm_memory_gtt="4 KiB", drm_resident_vram="5 KiB", drm_total_vram="99 KiB"
+        ).encode()
+    )
+    assert client is not None
+    assert client.memory_bytes == {"vram": 5 * KIB, "gtt": 4 * KIB}
+
+
+def test_engines_of_an_i915_are_understood() -> None:
+    text = (
+        "drm-driver:\ti915\ndrm-client-id:\t7\ndrm-pdev:\t0000:00:02.0\ndrm-engine-render:\t9288864723 ns\n"
+        "drm-engine-copy:\t2035071108 ns\ndrm-engine-video:\t0 ns\ndrm-engine-capacity-video:\t2\n"
+        "drm-resident-system0:\t3 MiB\ndrm-resident-local0:\t0\n"
+    )
+    assert parse_fdinfo(text.encode()) == Client(
+        "i915",
+        "0000:00:02.0",
+        "7",
+        {"system0": 3 * KIB**2, "local0": 0.0},
+        {"render": 9288864723.0, "copy": 2035071108.0, "video": 0.0},
+    )
+
+
+@pytest.mark.parametrize("text", ["", "pos:\t0\nflags:\t02\n", "drm-driver:\n", "\x00\xff", "drm-driver"])
+def test_what_is_no_drm_file_is_no_client(text: str) -> None:
+    assert parse_fdinfo(text.encode("latin-1")) is None
+
+
+@given(st.binary(max_size=300))
+def test_garbage_never_raises(raw: bytes) -> None:
+    client = parse_fdinfo(b"drm-driver: amdgpu\n" + raw)
+    assert client is not None
+    assert all(value >= 0 or value < 0 for value in client.memory_bytes.values())
+
+
+@pytest.mark.parametrize("value", ["N/A", "5 parsecs", "", "5.5 KiB"])
+def test_an_amount_that_is_not_understood_is_no_amount(value: str) -> None:
+    client = parse_fdinfo(fdinfo(drm_memory_vram=value).encode())
+    assert client is not None
+    assert client.memory_bytes == {}
+
+
+def test_duplicated_descriptors_count_once(bench: Bench) -> None:
+    text = fdinfo(1, drm_memory_vram="5 KiB")
+    bench.client(10, text, text, fdinfo(2, drm_memory_vram="3 KiB"))
+    assert bench.memory() == {10: 8 * KIB}
+
+
+def test_a_client_that_is_shared_counts_for_the_first_process(bench: Bench) -> None:
+    text = fdinfo(1, drm_memory_vram="5 KiB")
+    bench.client(11, text)
+    bench.client(10, text)
+    assert bench.memory() == {10: 5 * KIB}
+
+
+def test_one_id_on_two_gpus_is_two_clients(bench: Bench) -> None:
+    bench.client(10, fdinfo(1, drm_memory_vram="5 KiB"), fdinfo(1, address="0000:2F:00.0", drm_memory_vram="3 KiB"))
+    usages = bench.scan().usages
+    assert {address: usages[address][10].memory_bytes["vram"] for address in usages} == {
+        GPU: 5 * KIB,
+        "0000:2f:00.0": 3 * KIB,
+    }
+
+
+def test_clients_without_an_id_are_not_added_up(bench: Bench) -> None:
+    bench.client(10, fdinfo(None, drm_memory_vram="5 KiB"), fdinfo(None, drm_memory_vram="7 KiB"))
+    bench.client(11, fdinfo(None, drm_memory_vram="2 KiB"))
+    assert bench.memory() == {10: 7 * KIB, 11: 2 * KIB}
+
+
+def test_only_files_of_dri_are_opened(bench: Bench) -> None:
+    bench.client(10, fdinfo(1, drm_memory_vram="5 KiB"), node="/dev/kfd")
+    bench.client(11, fdinfo(2, drm_memory_vram="6 KiB"), node="/dev/dri/card0")
+    bench.client(12, fdinfo(3, drm_memory_vram="7 KiB"), node="/dev/dri/renderD129 (deleted)")
+    assert bench.memory() == {11: 6 * KIB, 12: 7 * KIB}
+
+
+def test_processes_to_be_skipped_are_not_looked_at(bench: Bench) -> None:
+    bench.client(10, fdinfo(1, drm_memory_vram="5 KiB"))
+    assert bench.scan(10).usages == {}
+
+
+def busy(bench: Bench, pid: int = 10) -> float | None:
+    return bench.scan().usages[GPU][pid].busy_ratio
+
+
+def renewed(bench: Bench, *files: str) -> None:
+    close_files(bench.root, 10)
+    open_files(bench.root, 10, *((RENDER, text) for text in files))
+
+
+def test_busy_is_the_time_of_the_engines_that_count_since_the_scan_before(bench: Bench) -> None:
+    bench.client(10, fdinfo(1, drm_engine_gfx="1000000000 ns", drm_engine_dec="5 ns"))
+    assert busy(bench) is None
+    bench.now += 10
+    renewed(bench, fdinfo(1, drm_engine_gfx="3000000000 ns", drm_engine_compute="1000000000 ns", drm_engine_dec="9 ns"))
+    assert busy(bench) == pytest.approx(0.3)
+    bench.now += 10  # a second client began meanwhile
+    renewed(
+        bench,
+        fdinfo(1, drm_engine_gfx="3000000000 ns", drm_engine_compute="1000000000 ns"),
+        fdinfo(2, drm_engine_gfx="1000000000 ns"),
+    )
+    assert busy(bench) == pytest.approx(0.1)
+    bench.now += 10
+    assert busy(bench) == 0
+
+
+def test_a_time_that_goes_backwards_is_no_share(bench: Bench) -> None:
+    bench.client(10, fdinfo(1, drm_engine_gfx="3000000000 ns"))
+    bench.scan()
+    bench.now += 10
+    renewed(bench, fdinfo(1, drm_engine_gfx="1000000000 ns"))
+    assert busy(bench) is None
+    bench.now += 10
+    assert busy(bench) == 0
+
+
+def test_engines_side_by_side_are_one_gpu(bench: Bench) -> None:
+    bench.client(10, fdinfo(1))
+    bench.scan()
+    bench.now += 1
+    renewed(bench, fdinfo(1, drm_engine_gfx="900000000 ns", drm_engine_compute="900000000 ns"))
+    assert busy(bench) == 1
+
+
+def test_a_shared_client_keeps_its_time_when_its_first_process_ends(bench: Bench) -> None:
+    text = fdinfo(1, drm_engine_gfx="900000000 ns")
+    bench.client(10, text)
+    bench.client(11, text)
+    bench.scan()
+    bench.now += 1
+    close_files(bench.root, 10)
+    assert busy(bench, 11) == 0
+
+
+def test_a_recycled_pid_begins_anew(bench: Bench) -> None:
+    bench.client(10, fdinfo(1, drm_engine_gfx="1 ns"), started=100)
+    bench.scan()
+    bench.now += 1
+    process(bench.root, 10, b"other", started=900)
+    usage = bench.scan().usages[GPU][10]
+    assert (usage.seen.name, usage.busy_ratio) == ("other", None)
+
+
+def test_a_process_without_a_gpu_is_looked_at_again_later(bench: Bench) -> None:
+    bench.client(10, "pos: 0\n", node="/dev/null", started=100)  # old: about 10,000 s
+    bench.scan()
+    open_files(bench.root, 10, (RENDER, fdinfo(1, drm_memory_vram="5 KiB")))
+    bench.now += 59
+    assert bench.memory() == {}
+    bench.now += 1
+    assert bench.memory() == {10: 5 * KIB}
+
+
+def test_a_young_process_is_looked_at_again_soon(bench: Bench) -> None:
+    bench.client(10, "pos: 0\n", node="/dev/null", started=999_000)  # began 10 s before
+    bench.scan()
+    open_files(bench.root, 10, (RENDER, fdinfo(1, drm_memory_vram="5 KiB")))
+    bench.now += 11
+    assert bench.memory() == {10: 5 * KIB}
+
+
+def test_another_process_under_the_same_pid_is_looked_at_at_once(bench: Bench) -> None:
+    bench.client(10, "pos: 0\n", node="/dev/null", started=100)
+    bench.scan()
+    bench.client(10, fdinfo(1, drm_memory_vram="5 KiB"), started=200)
+    bench.now += 1
+    assert bench.memory() == {10: 5 * KIB}
+
+
+def test_what_is_not_reached_comes_first_next_time_and_is_counted(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, most_processes=2)
+    for pid in (10, 11, 12, 13, 14):
+        bench.client(pid, fdinfo(pid, drm_memory_vram="1 KiB") if pid == 12 else "pos: 0\n", node=RENDER)
+    found = [bench.scan() for _ in range(3)]
+    assert [scan.unreached for scan in found] == [3, 1, 0]
+    assert [12 in scan.usages.get(GPU, {}) for scan in found] == [False, True, True]
+
+
+def test_a_scan_ends_when_its_time_is_over(tmp_path: Path) -> None:
+    ticking: Iterator[float] = itertools.count(0.0, 0.1)
+    proc = Proc(tmp_path, frozenset(), boottime=lambda: 1e4)
+    for pid in range(10, 30):
+        process(tmp_path, pid)
+        open_files(tmp_path, pid)
+    scan = Scanner(proc, (), lambda: next(ticking), seconds=0.5).scan()
+    assert scan is not None
+    assert scan.unreached == 15
+
+
+def test_a_scan_ends_when_it_has_seen_enough_descriptors(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, most_descriptors=6)
+    for pid in range(10, 15):
+        bench.client(pid, *(["pos: 0\n"] * 3), node="/dev/null")
+    assert bench.scan().unreached == 3
+
+
+def test_without_proc_nothing_is_known(tmp_path: Path) -> None:
+    assert Scanner(Proc(tmp_path, frozenset()), ()).scan() is None
+
+
+rows = st.lists(st.tuples(st.integers(10, 13), st.integers(1, 4), st.integers(0, 9)), max_size=12)
+
+
+@given(rows)
+def test_the_memory_of_each_client_is_counted_exactly_once(
+    tmp_path_factory: pytest.TempPathFactory, opened: list[tuple[int, int, int]]
+) -> None:
+    bench = Bench(tmp_path_factory.mktemp("clients"))
+    sizes: dict[int, int] = {}
+    for pid, client, size in opened:
+        bench.client(pid, fdinfo(client, drm_memory_vram=f"{sizes.setdefault(client, size)} KiB"))
+    assert sum(bench.memory().values()) == sum(sizes.values()) * KIB
+    assert set(bench.scan().usages.get(GPU, {})) == {pid for pid, _, _ in opened}
