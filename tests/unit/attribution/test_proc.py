@@ -1,0 +1,256 @@
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from exporter.attribution.cgroup import Level
+from exporter.attribution.proc import MOST_PROCESSES, REREAD_SECONDS, Proc, Sights
+from exporter.attribution.processes import Missing, Seen, look_at
+from exporter.attribution.source import Held, Process, Question
+from exporter.attribution.users import Users
+from exporter.attribution.vantage import FOREIGN, FOREIGN_MOUNT, HIDDEN, vantage
+from exporter.model import Device
+from tests.unit.attribution.hosts import USER, write_host, write_process
+
+PID = 77
+SERVICE = "0::/system.slice/ollama.service\n"
+
+
+def ask(*processes: Process) -> Question:
+    return Question(held=(Held(device=Device(vendor="nvidia", key="GPU-1"), processes=processes),))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    return write_host(tmp_path)
+
+
+def test_name_may_hold_anything(proc: Path) -> None:
+    write_process(proc, PID, SERVICE, name="a) S (b 1 2")
+    seen = look_at(str(proc), PID, None)
+    assert isinstance(seen, Seen)
+    assert (seen.name, seen.started) == ("a) S (b 1 2", 5000)
+
+
+def test_process_without_a_name(proc: Path) -> None:
+    write_process(proc, PID, SERVICE, name="")
+    seen = look_at(str(proc), PID, None)
+    assert isinstance(seen, Seen)
+    assert seen.name == "pid 77"
+
+
+def test_name_that_is_cut_within_a_character(proc: Path) -> None:
+    write_process(proc, PID, SERVICE)
+    stat = proc / str(PID) / "stat"
+    stat.write_bytes(stat.read_bytes().replace(b"python3", "trainé".encode()[:-1]))
+    seen = look_at(str(proc), PID, None)
+    assert isinstance(seen, Seen)
+    assert seen.name == "train\N{REPLACEMENT CHARACTER}"
+
+
+def test_process_of_this_test() -> None:
+    seen = look_at("/proc", os.getpid(), None)
+    assert isinstance(seen, Seen)
+    assert seen.uid == os.getuid()
+    assert seen.started * 1.0 / os.sysconf("SC_CLK_TCK") <= time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def test_recycled_pid_is_another_process(proc: Path) -> None:
+    write_process(proc, PID, SERVICE, started=6000)
+    assert look_at(str(proc), PID, 5000) is Missing.RECYCLED
+
+
+def test_ended_process(proc: Path) -> None:
+    assert look_at(str(proc), PID, 5000) is Missing.ENDED
+
+
+def test_zombie_has_ended(proc: Path) -> None:
+    write_process(proc, PID, "0::/\n", state="Z")
+    assert look_at(str(proc), PID, 5000) is Missing.ENDED
+
+
+def test_something_else_than_a_stat(proc: Path) -> None:
+    write_process(proc, PID, SERVICE)
+    (proc / str(PID) / "stat").write_text("garbage")
+    assert look_at(str(proc), PID, 5000) is Missing.DENIED
+
+
+def test_kernel_without_control_groups(proc: Path) -> None:
+    write_process(proc, PID, None, uid=USER)
+    seen = look_at(str(proc), PID, 5000)
+    assert isinstance(seen, Seen)
+    assert seen.place is not None
+    assert seen.place.level is Level.ROOT
+
+
+def test_owner_is_never_that_of_a_recycled_pid(proc: Path, tmp_path: Path) -> None:
+    source = Proc(str(proc), str(tmp_path))
+    first, second = Process(PID, 5000), Process(PID, 6000)
+    write_process(proc, PID, SERVICE, started=5000)
+    assert set(source.look(ask(first)).seen) == {first}
+
+    write_process(proc, PID, "0::/user.slice/user-1000.slice/session-1.scope\n", uid=USER, started=6000)
+
+    assert set(source.look(ask(second)).seen) == {second}
+    assert source.look(ask(first)).ended == {first}
+
+
+def test_recycled_pid_is_noticed_where_nobody_could_tell_when_it_started(proc: Path, tmp_path: Path) -> None:
+    source = Proc(str(proc), str(tmp_path))
+    asked = Process(PID)
+    write_process(proc, PID, SERVICE, name="before", started=5000)
+    assert source.look(ask(asked)).seen[asked].name == "before"
+
+    write_process(proc, PID, SERVICE, name="after", started=6000)
+
+    assert source.look(ask(asked)).seen[asked].name == "after"
+
+
+def test_process_is_read_once_and_again_after_a_while(proc: Path, tmp_path: Path) -> None:
+    clock = Clock()
+    source = Proc(str(proc), str(tmp_path), clock)
+    asked = Process(PID, 5000)
+    write_process(proc, PID, SERVICE, name="before")
+    source.look(ask(asked))
+
+    write_process(proc, PID, SERVICE, name="after")
+
+    assert source.look(ask(asked)).seen[asked].name == "before"
+    clock.now += REREAD_SECONDS
+    assert source.look(ask(asked)).seen[asked].name == "after"
+
+
+def test_what_is_not_asked_for_is_forgotten(proc: Path, tmp_path: Path) -> None:
+    source = Proc(str(proc), str(tmp_path))
+    asked = Process(PID, 5000)
+    write_process(proc, PID, SERVICE, name="before")
+    source.look(ask(asked))
+    source.look(ask())
+    write_process(proc, PID, SERVICE, name="after")
+    assert source.look(ask(asked)).seen[asked].name == "after"
+
+
+def test_too_many_processes_are_left_out_and_said(proc: Path, tmp_path: Path) -> None:
+    write_process(proc, PID, SERVICE)
+    absent = [Process(10_000 + number, 1) for number in range(MOST_PROCESSES)]
+    sights = Proc(str(proc), str(tmp_path)).look(ask(*absent, Process(PID, 5000)))
+    assert sights.seen == {}
+    assert len(sights.ended) == MOST_PROCESSES
+    assert sights.trouble == f"there are more than {MOST_PROCESSES} processes"
+
+
+# Where we look from.
+
+
+def test_host_is_recognised_by_its_kernel_threads(proc: Path) -> None:
+    assert vantage(str(proc)).foreign == ""
+
+
+def own(directory: Path, pid_namespace: str) -> str:
+    """Stand for /proc/self of a process in a namespace."""
+    (directory / "own/ns").mkdir(parents=True)
+    (directory / "own/ns/pid").symlink_to(pid_namespace)
+    return str(directory / "own")
+
+
+def test_other_pid_namespace_is_recognised(proc: Path, tmp_path: Path) -> None:
+    (proc / "2/status").write_text("Name:\tsleep\nPPid:\t1\nVmSize:\t 1 kB\n")
+    view = vantage(str(proc), own(tmp_path, "pid:[4026532195]"))
+    assert view.foreign == FOREIGN_MOUNT
+    assert FOREIGN != FOREIGN_MOUNT
+
+
+def test_process_that_calls_itself_a_kernel_thread_is_none(proc: Path, tmp_path: Path) -> None:
+    status = proc / "2/status"
+    status.write_text(status.read_text() + "VmSize:\t 1024 kB\n")
+    assert vantage(str(proc), own(tmp_path, "pid:[4026532195]")).foreign
+
+
+def test_host_with_hidden_processes_is_recognised_by_our_own(tmp_path: Path) -> None:
+    proc = tmp_path / "proc"
+    write_process(proc, 300, SERVICE)
+    (proc / "self").symlink_to("300")
+    view = vantage(str(proc), own(tmp_path, "pid:[4026531836]"))
+    assert (view.foreign, view.hidden) == ("", HIDDEN)
+
+
+def test_mount_of_another_namespace_is_not_ours(tmp_path: Path) -> None:
+    proc = tmp_path / "proc"
+    write_process(proc, 300, SERVICE)
+    (proc / "self").symlink_to("300")
+    status = proc / "300/status"
+    status.write_text(status.read_text().replace("NSpid:\t300", "NSpid:\t300\t7"))
+    assert vantage(str(proc), own(tmp_path, "pid:[4026531836]")).foreign
+
+
+def test_nothing_is_looked_up_in_a_foreign_namespace(tmp_path: Path) -> None:
+    proc = tmp_path / "proc"
+    write_process(proc, PID, SERVICE)
+    sights = Proc(str(proc), str(tmp_path)).look(ask(Process(PID, 5000)))
+    assert sights == Sights(trouble=FOREIGN_MOUNT)
+
+
+def test_hidden_processes_have_not_ended(tmp_path: Path) -> None:
+    proc = write_host(tmp_path)
+    for name in ("stat", "status", "cgroup", "comm"):
+        (proc / "1" / name).unlink()
+    write_process(proc, PID, SERVICE)
+
+    sights = Proc(str(proc), str(tmp_path)).look(ask(Process(PID, 5000), Process(78, 1)))
+
+    assert set(sights.seen) == {Process(PID, 5000)}
+    assert sights.ended == frozenset()
+    assert sights.trouble == HIDDEN
+
+
+def test_service_is_not_taken_from_below_our_own_group(proc: Path, tmp_path: Path) -> None:
+    # In a private namespace `/system.slice/x` is a service of the container that we are in, and `/` is that container.
+    write_process(proc, PID, SERVICE)
+    seen = look_at(str(proc), PID, 5000, private=True)
+    assert isinstance(seen, Seen)
+    assert seen.place is None
+
+
+# Names of users.
+
+
+def test_user_without_a_name(tmp_path: Path) -> None:
+    users = Users(str(tmp_path / "passwd"))
+    users.refresh()
+    assert users.name(42) == "uid 42"
+
+
+def test_names_follow_the_file(tmp_path: Path) -> None:
+    passwd = tmp_path / "passwd"
+    passwd.write_text("ada:x:1000:1000::/:/bin/sh\n")
+    users = Users(str(tmp_path / "none"), str(passwd))
+    users.refresh()
+    assert users.name(1000) == "ada"
+    (tmp_path / "next").write_text("grace:x:1000:1000::/:/bin/sh\n")
+    (tmp_path / "next").rename(passwd)
+    users.refresh()
+    assert users.name(1000) == "grace"
+    passwd.unlink()
+    users.refresh()
+    assert users.name(1000) == "uid 1000"
+
+
+def test_lines_that_are_no_users_are_left_out(tmp_path: Path) -> None:
+    passwd = tmp_path / "passwd"
+    passwd.write_bytes(
+        b"\n# comment\nhalf:x\n:x:5:5::/:\nbig:x:99999999999999999999:1::/:\nword:x:ten:1::/:\n"
+        b"first:x:7:7::/:\nsecond:x:7:7::/:\n\xff:x:8:8::/:\n" + b"l" * 500 + b":x:9:9::/:\n"
+    )
+    users = Users(str(passwd))
+    users.refresh()
+    assert [users.name(uid) for uid in (5, 7, 8)] == ["uid 5", "first", "\N{REPLACEMENT CHARACTER}"]
+    assert users.name(9) == "l" * 64
