@@ -1,5 +1,6 @@
 """The kubelet: which container was given which device. Asked by its PodResources v1 API, over a Unix socket."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
@@ -15,8 +16,8 @@ from exporter.attribution.podresources import ClaimedDevice, Container, Pod
 from exporter.attribution.source import Findings, Grant, NothingToAskError, Question
 
 _DEADLINE_SECONDS = 5.0
-_MOST_NAMED = 4
-"""Resources that could not be placed, by name."""
+
+logger = logging.getLogger("exporter.attribution")
 
 
 def no_cluster() -> Cluster | None:
@@ -51,6 +52,7 @@ class KubeletSource:
         told last, which must not wait. `expected`: somebody said that a kubelet is there.
         """
         self._path = path
+        self._told: set[str] = set()
         self._expected = expected
         self._resources = resources
         self._root = root
@@ -66,9 +68,7 @@ class KubeletSource:
             ended = kubelet.ended(_in_doubt(pods))
         cluster = self._cluster() or Cluster()
         over: frozenset[Name] = ended | cluster.ended
-        vendors = {held.device.vendor for held in question.held}
-        places = Places(question, render_nodes(self._root) if vendors - {"nvidia"} else {})
-        finder = _Finder(places, self._resources, cluster)
+        finder = _Finder(Places(question, render_nodes(self._root)), self._resources, cluster)
         grants: dict[Grant, None] = {}
         for pod in pods:
             running = (pod.namespace, pod.name) not in over
@@ -76,10 +76,20 @@ class KubeletSource:
                 workload = workloads.pod(pod.namespace, pod.name, container.name)
                 for device, partition in finder.places(container):
                     grants[Grant(workload=workload, device=device, partition=partition, running=running)] = None
-        return Findings(grants=tuple(grants), unplaced_devices=len(finder.unplaced), trouble=finder.trouble())
+        if question.held:  # else no driver is there, which is worth other lines than these
+            self._tell(finder.resources(), slices=bool(cluster.devices))
+        return Findings(grants=tuple(grants), unplaced_devices=len(finder.unplaced))
 
     def close(self) -> None:
         """Nothing is kept open between two looks."""
+
+    def _tell(self, unplaced: set[str], *, slices: bool) -> None:
+        """Name each resource once whose ids belong to no GPU: the page has their number only."""
+        for resource in sorted(unplaced - self._told):
+            hint = "" if slices or "/" in resource else ", and ResourceSlices that would tell were not read"
+            logger.warning("ids of %s belong to no GPU that is known%s", resource, hint)
+        # What is placed again, and gets lost again, is worth another line.
+        self._told = unplaced
 
 
 class _Given(NamedTuple):
@@ -104,18 +114,9 @@ class _Finder:
         for claimed in container.claimed:
             yield from self._claimed(claimed)
 
-    def trouble(self) -> str:
-        """Say what could not be placed."""
-        resources = sorted({one.resource for one in self.unplaced if isinstance(one, _Given)})[:_MOST_NAMED]
-        drivers = sorted({one.driver for one in self.unplaced if isinstance(one, DeviceName)})[:_MOST_NAMED]
-        return "; ".join(
-            [f"ids of {resource} belong to no GPU that is known" for resource in resources]
-            + [
-                f"devices of {driver} belong to no GPU that is known"
-                + ("" if self._cluster.devices else ": ResourceSlices would tell, see attribution.api_server")
-                for driver in drivers
-            ]
-        )
+    def resources(self) -> set[str]:
+        """Return what could not be placed by the names of resources and drivers."""
+        return {one.driver if isinstance(one, DeviceName) else one.resource for one in self.unplaced}
 
     def _claimed(self, claimed: ClaimedDevice) -> Iterator[Place]:
         name = DeviceName(claimed.driver, claimed.pool, claimed.device)

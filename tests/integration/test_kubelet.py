@@ -168,20 +168,25 @@ def test_two_replicas_of_one_gpu_are_one_grant(node: Node, path: Path) -> None:
         assert held(look(path)) == [("pod/default/greedy/main", A100, None)]
 
 
-def test_ids_that_belong_to_no_gpu_are_counted_and_named_by_their_resource(node: Node, path: Path) -> None:
+def test_ids_that_belong_to_no_gpu_are_counted_and_their_resources_named_once(
+    node: Node, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     node.add("far", node.container({"nvidia.com/gpu": ("GPU-gone", "GPU-gone", f"{A100}::0")}))
     node.add("farther", node.container({"nvidia.com/gpu": ("GPU-gone",), "nvidia.com/odd": ("?",)}))
     node.add("claims", node.container({}, Claim("gpu.nvidia.com", "node", "gpu-0")))
     node.add("other", node.container({"example.com/fpga": ("fpga0",)}, Claim("dra.example.com", "node", "nic0")))
+    asks = source(path)
     with serving(node, path):
-        findings = look(path)
+        findings = asks.look(QUESTION)
+        assert asks.look(QUESTION) == findings
     assert held(findings) == [("pod/default/far/main", A100, None)]
     assert findings.unplaced_devices == 3
-    assert findings.trouble == (
-        "ids of nvidia.com/gpu belong to no GPU that is known; ids of nvidia.com/odd belong to no GPU that is known; "
-        "devices of gpu.nvidia.com belong to no GPU that is known: "
-        "ResourceSlices would tell, see attribution.api_server"
-    )
+    assert findings.trouble == ""
+    assert caplog.messages == [
+        "ids of gpu.nvidia.com belong to no GPU that is known, and ResourceSlices that would tell were not read",
+        "ids of nvidia.com/gpu belong to no GPU that is known",
+        "ids of nvidia.com/odd belong to no GPU that is known",
+    ]
 
 
 def test_devices_of_dra_are_found_by_their_slices_and_those_to_look_at_are_left_out(node: Node, path: Path) -> None:
