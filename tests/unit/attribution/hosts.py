@@ -16,9 +16,7 @@ STATIC_ID = "77c3" * 16
 SHORT = ID[:12]
 USER = 1000
 """`ada` in the passwd file of the host."""
-PASSWD = (
-    "root:x:0:0:root:/root:/bin/bash\nada:x:1000:1000:Ada:/home/ada:/bin/bash\nbob:x:1001:1001::/home/bob:/bin/sh\n"
-)
+USERS = "root:x:0:0:root:/root:/bin/bash\nada:x:1000:1000:Ada:/home/ada:/bin/bash\nbob:x:1001:1001::/home/bob:/bin/sh\n"
 
 
 class Case(NamedTuple):
@@ -225,7 +223,7 @@ def write_host(root: Path) -> Path:
     write_process(proc, 2, "0::/\n", name="kthreadd", started=1)
     (proc / "2/status").write_text("Name:\tkthreadd\nUmask:\t0000\nState:\tS\nPid:\t2\nPPid:\t0\nUid:\t0\t0\t0\t0\n")
     (root / "etc").mkdir(parents=True, exist_ok=True)
-    (root / "etc/passwd").write_text(PASSWD)
+    (root / "etc/passwd").write_text(USERS)
     return proc
 
 

@@ -8,6 +8,7 @@ from exporter.attribution.merge import merge
 from exporter.attribution.pod_logs import PodLogs
 from exporter.attribution.proc import Proc
 from exporter.attribution.source import Findings, Grant, Held, Pod, Process, Question
+from exporter.attribution.workloads import pod
 from exporter.model import Attribution, Device
 from tests.unit.attribution import hosts
 from tests.unit.attribution.hosts import CASES, Case, write_host, write_pod_logs, write_process
@@ -72,8 +73,6 @@ def pod_in(container_id: str = hosts.ID) -> str:
 
 def grant(container: str) -> Grant:
     # As the kubelet tells it: names, and neither uid nor container id.
-    from exporter.attribution.workloads import pod
-
     return Grant(workload=pod("team-a", "trainer-0", container), device="GPU-1")
 
 

@@ -212,7 +212,7 @@ def test_hidden_processes_have_not_ended(tmp_path: Path) -> None:
     assert sights.trouble == HIDDEN
 
 
-def test_service_is_not_taken_from_below_our_own_group(proc: Path, tmp_path: Path) -> None:
+def test_service_is_not_taken_from_below_our_own_group(proc: Path) -> None:
     # In a private namespace `/system.slice/x` is a service of the container that we are in, and `/` is that container.
     write_process(proc, PID, SERVICE)
     seen = look_at(str(proc), PID, 5000, private=True)
