@@ -70,14 +70,16 @@ class Daemon:
         )
 
     async def page(self, left: float = 0.02) -> dict[str, dict[str, float]]:
-        """Return the values of a scrape, by name and by uuid (empty: no device)."""
+        """Return the values of a scrape, by name and by uuid (empty: no device), summed over other labels."""
         world = self.host.world
         energy = await self.journal.shown(world, left)
         text = show(self.renderer, world, energy, Format.TEXT_0_0_4, None, gzip=False).decode()
         found: dict[str, dict[str, float]] = {}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                found.setdefault(sample.name, {})[sample.labels.get("uuid", "")] = sample.value
+                of_device = found.setdefault(sample.name, {})
+                uuid = sample.labels.get("uuid", "")
+                of_device[uuid] = of_device.get(uuid, 0.0) + sample.value
         return found
 
     async def settle(self) -> None:

@@ -3,14 +3,24 @@
 import math
 import re
 import zlib
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.fleet.record import MOST_RECORDS, CardRecord, FleetRecord
+from exporter.fleet.record import (
+    MOST_RECORDS,
+    MOST_WORKLOADS,
+    MOST_WORKLOADS_IN_ALL,
+    CardRecord,
+    FleetRecord,
+    TenancyRecord,
+    WorkloadRecord,
+)
 from exporter.journal.format import MAX_BYTES, VERSION, Content, JournalError, decode, encode
+from tests.unit.fleet.tenants import pod
 from tests.unit.journal.records import BOOT, record
 
 CONTENT = Content(boot_id=BOOT, at=2_000.0, fleet=record())
@@ -83,6 +93,57 @@ def test_what_cannot_be_true_is_refused() -> None:
     assert "a label twice" in refusal(encode(Content(boot_id=BOOT, at=1.0, fleet=FleetRecord(cards=same))))
 
 
+def divided(**fields: object) -> FleetRecord:
+    """Return a fleet whose one card has used 27,600 J, of which these were divided."""
+    (card, _) = CONTENT.fleet.cards
+    return FleetRecord(cards=(msgspec.structs.replace(card, tenancy=TenancyRecord(**fields)),))
+
+
+def kept(name: str, **amounts: float) -> WorkloadRecord:
+    return WorkloadRecord(workload=pod(name), start_timestamp=1.79e9, **amounts)
+
+
+def test_accounts_of_workloads_are_kept() -> None:
+    accounts = (kept("a", active_joules=1.5, idle_joules=2.5, busy_seconds=3.5, allocated_seconds=4.5), kept("b"))
+    fleet = divided(divided_joules=20_000.0, unattributed_joules=12_000.0, idle_watts=50.0, workloads=accounts)
+    content = Content(boot_id=BOOT, at=2_000.0, fleet=fleet)
+    assert decode(encode(content)) == content
+
+
+def test_a_journal_of_before_there_were_workloads_is_read() -> None:
+    tree = msgspec.to_builtins(CONTENT)
+    for card in tree["fleet"]["cards"]:
+        del card["tenancy"]
+    assert decode(framed(msgspec.msgpack.encode(tree))) == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"divided_joules": 1e9}, "more joules divided than there were"),
+        ({"divided_joules": 9.0, "unattributed_joules": 10.0}, "more joules charged than divided"),
+        ({"divided_joules": 9.0, "workloads": (kept("a", active_joules=5.0, idle_joules=5.0),)}, "more joules charged"),
+        ({"unattributed_joules": 1.0}, "more joules charged than divided"),
+        ({"divided_joules": -1.0}, "a negative amount"),
+        ({"idle_watts": -1.0}, "a negative amount"),
+        ({"workloads": (kept("a", busy_seconds=-1.0),)}, "a negative amount"),
+        ({"workloads": (kept("a", allocated_seconds=float("inf")),)}, "a number that is not finite"),
+        ({"workloads": (kept("a"), kept("a"))}, "a workload twice"),
+        ({"workloads": tuple(kept(str(n)) for n in range(MOST_WORKLOADS + 1))}, "more than 64 workloads"),
+    ],
+)
+def test_accounts_that_cannot_be_true_are_refused(fields: dict[str, Any], reason: str) -> None:
+    assert reason in refusal(encode(Content(boot_id=BOOT, at=2_000.0, fleet=divided(**fields))))
+
+
+def test_more_workloads_than_there_is_room_for_are_refused() -> None:
+    (card, _) = CONTENT.fleet.cards
+    full = TenancyRecord(workloads=tuple(kept(str(n)) for n in range(MOST_WORKLOADS)))
+    count = MOST_WORKLOADS_IN_ALL // MOST_WORKLOADS + 1
+    many = tuple(msgspec.structs.replace(card, key=str(n), order=("amd", n), tenancy=full) for n in range(count))
+    assert "too many workloads" in refusal(encode(Content(boot_id=BOOT, at=2_000.0, fleet=FleetRecord(cards=many))))
+
+
 @pytest.mark.parametrize("name", ["steps", "integral"])
 def test_a_negative_total_is_refused(name: str) -> None:
     meter = msgspec.to_builtins(CONTENT.fleet.cards[0].meter)
@@ -136,5 +197,10 @@ def test_content_that_is_checked_but_strange_is_refused_or_makes_sense(data: st.
 
 def test_the_largest_fleet_fits() -> None:
     (card, _) = CONTENT.fleet.cards
-    many = tuple(msgspec.structs.replace(card, key=f"GPU-{n:0>40}", order=("nvidia", n)) for n in range(MOST_RECORDS))
+    per_card = MOST_WORKLOADS_IN_ALL // MOST_RECORDS
+    full = TenancyRecord(workloads=tuple(kept(f"{n:0>150}", active_joules=1 / 3) for n in range(per_card)))
+    many = tuple(
+        msgspec.structs.replace(card, key=f"GPU-{n:0>40}", order=("nvidia", n), tenancy=full)
+        for n in range(MOST_RECORDS)
+    )
     assert len(encode(Content(boot_id=BOOT, at=2_000.0, fleet=FleetRecord(cards=many)))) < MAX_BYTES / 4

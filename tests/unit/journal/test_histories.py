@@ -13,6 +13,7 @@ from exporter.journal import Places
 from exporter.journal.gate import IDLE_SECONDS
 from exporter.journal.store import LIVE
 from tests.unit.fleet.hosts import WALL, card
+from tests.unit.fleet.tenants import attribution, grant
 from tests.unit.journal.daemons import Daemon
 from tests.unit.journal.test_store import blocked, unblock
 
@@ -20,7 +21,16 @@ from tests.unit.journal.test_store import blocked, unblock
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 GPUS = (card(1), card(2))
 WATTS = {GPUS[0].key: 400.0, GPUS[1].key: 150.0}
-TOTALS = ("gpu_energy_joules_total", "gpu_energy_hardware_joules_total", "gpu_energy_integrated_joules_total")
+TOTALS = (
+    "gpu_energy_joules_total",
+    "gpu_energy_hardware_joules_total",
+    "gpu_energy_integrated_joules_total",
+    "gpu_unattributed_energy_joules_total",
+    "gpu_workload_energy_joules_total",
+    "gpu_workload_allocated_seconds_total",
+)
+TENANT = attribution(*(grant("train", number, share=0.5) for number in (1, 2)))
+"""Somebody who has half of each GPU, so that the other half is nobody's."""
 START = "gpu_energy_start_timestamp_seconds"
 
 Event = tuple[str, Any]
@@ -63,6 +73,7 @@ class Life:
 
     def started(self) -> Daemon:
         daemon = Daemon(self.at, f"boot {self.boots}", self.now, *GPUS)
+        daemon.host.fleet.attributed(TENANT, self.now)
         # Unix time goes on while the machine is off.
         daemon.host.wall = self.wall_of_boot
         return daemon
