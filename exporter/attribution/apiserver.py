@@ -42,6 +42,7 @@ _PAGE = 500
 _MOST_PAGES = 20
 _MOST_CLAIMS = 32
 """Asked for in one round."""
+_HIGHEST_PORT = 65535
 _GROUP = "/apis/resource.k8s.io"
 _VERSIONS = ("v1", "v1beta2", "v1beta1")
 _FORBIDDEN, _NOT_FOUND, _GONE = 403, 404, 410
@@ -113,8 +114,8 @@ class ApiServerSource:
         node = self._environment.get("NODE_NAME", "")
         if not host:
             raise SourceError("KUBERNETES_SERVICE_HOST is not set: this is no pod of a cluster")
-        if not port.isdecimal():
-            raise SourceError(f"KUBERNETES_SERVICE_PORT is no number: {port!r}")
+        if not port.isdecimal() or not 0 < int(port[:6]) <= _HIGHEST_PORT:
+            raise SourceError(f"KUBERNETES_SERVICE_PORT is no port: {port[:40]!r}")
         if not node:
             raise SourceError("NODE_NAME is not set: the pod is to get it from its field spec.nodeName")
         try:

@@ -86,6 +86,8 @@ class Connection:
             raise HttpError("closed the connection without an answer") from None
         except http.client.HTTPException as error:
             raise HttpError(f"does not answer in HTTP: {type(error).__name__}") from None
+        except UnicodeError:
+            raise HttpError("cannot be reached: what is given as its name is none") from None
         except OSError as error:
             raise HttpError(f"cannot be reached: {error.strerror or error}") from None
 

@@ -1,6 +1,7 @@
 """The API server is asked over HTTPS: names, ended pods, devices of DRA; and every way in which it fails to say."""
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -301,10 +302,30 @@ def test_a_server_that_does_not_shake_hands_costs_the_deadline(api: Api, account
         assert time.monotonic() - began < 3
 
 
-def test_a_server_that_is_not_there_or_speaks_no_tls_is_told(api: Api, account: Path) -> None:
+def test_a_server_that_is_not_there_is_told(api: Api, account: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         free = str(server.getsockname()[1])
     assert "cannot be reached: Connection refused" in reason(source(api, account, KUBERNETES_SERVICE_PORT=free))
+
+
+def test_a_server_that_speaks_no_tls_gets_no_token(api: Api, account: Path) -> None:
+    heard = b""
+
+    def answer() -> None:
+        nonlocal heard
+        peer, _ = server.accept()
+        with peer:
+            heard = peer.recv(65536)
+            peer.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        asks = source(api, account, KUBERNETES_SERVICE_PORT=str(server.getsockname()[1]))
+        assert "the API server does not speak TLS as expected: WRONG_VERSION_NUMBER" in reason(asks)
+        thread.join(10)
+    assert heard
+    assert b"secret" not in heard
 
 
 def test_a_server_with_another_authority_or_name_is_not_trusted_with_the_token(
@@ -322,7 +343,9 @@ def test_a_server_with_another_authority_or_name_is_not_trusted_with_the_token(
     ("changes", "expected"),
     [
         ({"KUBERNETES_SERVICE_HOST": ""}, "KUBERNETES_SERVICE_HOST is not set: this is no pod of a cluster"),
-        ({"KUBERNETES_SERVICE_PORT": "tcp://"}, "KUBERNETES_SERVICE_PORT is no number: 'tcp://'"),
+        ({"KUBERNETES_SERVICE_PORT": "tcp://"}, "KUBERNETES_SERVICE_PORT is no port: 'tcp://'"),
+        ({"KUBERNETES_SERVICE_PORT": "70000"}, "KUBERNETES_SERVICE_PORT is no port: '70000'"),
+        ({"KUBERNETES_SERVICE_HOST": "a..b"}, "the API server cannot be reached: what is given as its name is none"),
         ({"NODE_NAME": ""}, "NODE_NAME is not set: the pod is to get it from its field spec.nodeName"),
     ],
 )

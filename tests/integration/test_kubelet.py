@@ -20,6 +20,8 @@ import pytest
 from exporter.attribution.cluster import Cluster
 from exporter.attribution.ids import DeviceName
 from exporter.attribution.kubelet import KubeletSource
+from exporter.attribution.merge import merge
+from exporter.attribution.proc import Sights
 from exporter.attribution.source import Findings, Held, NothingToAskError, Question, SourceError
 from exporter.config import AttributionConfig
 from exporter.model import Device, PartitionSample
@@ -246,6 +248,18 @@ def test_the_api_server_tells_that_a_pod_has_ended(node: Node, path: Path) -> No
     assert [(grant.workload.k8s_pod, grant.running) for grant in findings.grants] == [("done", False), ("alive", True)]
 
 
+def test_put_together_the_device_is_the_living_pods_alone_and_shares_are_equal(node: Node, path: Path) -> None:
+    node.add("done", node.container({"nvidia.com/gpu": (A100,)}))
+    node.add("alive", node.container({"nvidia.com/gpu": (A100,)}))
+    for number in range(4):
+        node.add(f"share-{number}", node.container({"nvidia.com/mig-1g.10gb.shared": (f"{MIG}::{number}",)}))
+    node.forgotten.add("done")
+    with serving(node, path):
+        allocations = merge(QUESTION, Sights(), [look(path)], ()).allocations
+    shares = {one.workload.k8s_pod: (one.device, one.partition, one.share) for one in allocations}
+    assert shares == {"alive": (A100, None, 1.0)} | {f"share-{number}": (H100, "gi1", 0.25) for number in range(4)}
+
+
 def test_shares_of_one_gpu_raise_no_doubt(node: Node, path: Path) -> None:
     for number in range(4):
         node.add(f"share-{number}", node.container({"nvidia.com/gpu": (f"{A100}::{number}",)}))
@@ -287,11 +301,22 @@ def test_a_restart_of_the_kubelet_needs_no_restart_of_ours(node: Node, path: Pat
 
 
 def test_a_kubelet_that_hangs_costs_the_deadline_and_no_more(node: Node, path: Path) -> None:
-    node.hangs = True
+    node.hangs = frozenset({"List"})
     with serving(node, path):
         began = time.monotonic()
         assert reason(path, deadline_seconds=0.3) == "the kubelet did not answer within 0.3 s"
         assert time.monotonic() - began < 2
+
+
+def test_a_get_that_hangs_costs_the_deadline_and_no_findings(node: Node, path: Path) -> None:
+    node.hangs = frozenset({"Get"})
+    for name in ("done", "alive", "third"):
+        node.add(name, node.container({"nvidia.com/gpu": (A100,)}))
+    with serving(node, path):
+        began = time.monotonic()
+        findings = look(path, deadline_seconds=0.3)
+        assert time.monotonic() - began < 2
+    assert [grant.running for grant in findings.grants] == [True, True, True]
 
 
 def test_who_accepts_and_says_nothing_costs_the_deadline(path: Path) -> None:

@@ -63,9 +63,9 @@ class Node:
     """Status and details with which List is refused."""
     asked: list[str] = field(default_factory=list)
     """Calls, in their order."""
+    hangs: frozenset[str] = frozenset()
+    """Methods that do not answer until `release`."""
     release: threading.Event = field(default_factory=threading.Event)
-    """List waits for it where `hangs`."""
-    hangs: bool = False
 
     def add(self, name: str, *containers: Any, namespace: str = "default") -> None:
         memory = self.stubs.messages.ContainerMemory(memory_type="memory", size=2**40)
@@ -116,7 +116,7 @@ def _servicer(node: Node) -> Any:
     class Servicer(node.stubs.services.PodResourcesListerServicer):  # type: ignore[name-defined,misc]
         def List(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 -- as generated
             node.asked.append("List")
-            if node.hangs:
+            if "List" in node.hangs:
                 node.release.wait(30)
             if node.failure is not None:
                 context.abort(grpc.StatusCode[node.failure[0]], node.failure[1])
@@ -124,6 +124,8 @@ def _servicer(node: Node) -> Any:
 
         def Get(self, request: Any, context: Any) -> Any:  # noqa: N802
             node.asked.append(f"Get {request.pod_namespace}/{request.pod_name}")
+            if "Get" in node.hangs:
+                node.release.wait(30)
             if not node.knows_get:
                 context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown method Get for service v1.PodResourcesLister")
             for pod in node.pods:
