@@ -29,8 +29,8 @@ TOTALS = (
     "gpu_workload_energy_joules_total",
     "gpu_workload_allocated_seconds_total",
 )
-TENANT = attribution(*(grant("train", number, share=0.5) for number in (1, 2)))
-"""Somebody who has half of each GPU, so that the other half is nobody's."""
+TENANT = attribution(grant("train", 1), grant("train", 2, share=0.5))
+"""Somebody who has the first GPU, and who of half of the second is charged nothing: nobody sees who works there."""
 START = "gpu_energy_start_timestamp_seconds"
 
 Event = tuple[str, Any]
