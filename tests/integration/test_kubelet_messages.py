@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.attribution.podresources import (
@@ -77,6 +77,7 @@ def holding(pod: Pod) -> Pod:
     return Pod(pod.namespace, pod.name, tuple(one for one in pod.containers if one.devices or one.claimed))
 
 
+@settings(max_examples=50)
 @given(pods=PODS)
 def test_what_protobuf_encodes_is_what_we_decode(stubs: Stubs, pods: list[Pod]) -> None:
     m = stubs.messages
