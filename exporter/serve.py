@@ -20,6 +20,7 @@ from exporter.journal.pages import show
 from exporter.metrics import Block
 from exporter.pci import count_gpus
 from exporter.providers import PROVIDERS
+from exporter.supervision.attributor import Attributor
 from exporter.supervision.frames import WorkerRequest
 from exporter.supervision.supervisor import Supervisor
 from exporter.web.limits import Limits, fitted, needed
@@ -63,6 +64,12 @@ async def _serve(config: Config) -> int:
         fleet.expected(name, count)
     requests = [WorkerRequest(provider=name, scenario=_scenario(config, name)) for name in names]
     supervisor = Supervisor(fleet, requests, config.sampling)
+    attributor = Attributor(
+        lambda: fleet.world(time.monotonic()),
+        lambda attribution: fleet.attributed(attribution, time.monotonic()),
+        config.attribution,
+        config.sampling.processes_seconds,
+    )
     renderer = Renderer(config.metrics.disable, created=config.metrics.created, process_labels=config.processes.labels)
 
     journal = opened(fleet, places(config.journal, os.environ))
@@ -99,12 +106,13 @@ async def _serve(config: Config) -> int:
         return 1
     for address in server.addresses:
         logger.info("serving", extra={"url": f"http://{address}{config.web.telemetry_path}"})
-    return await _until(stop, supervisor, server, fleet, journal, names)
+    return await _until(stop, supervisor, attributor, server, fleet, journal, names)
 
 
 async def _until(
     stop: asyncio.Event,
     supervisor: Supervisor,
+    attributor: Attributor,
     server: Server,
     fleet: Fleet,
     journal: Journal,
@@ -113,6 +121,7 @@ async def _until(
     """Run until told to stop, or until the supervisor breaks, without which nothing works."""
     stopped = asyncio.create_task(stop.wait())
     supervising = asyncio.create_task(supervisor.run())
+    attributing = asyncio.create_task(attributor.run())
     looking = asyncio.create_task(_keep_looking(fleet, names))
     keeping = asyncio.create_task(journal.keep())
     await asyncio.wait([stopped, supervising], return_when=asyncio.FIRST_COMPLETED)
@@ -124,7 +133,8 @@ async def _until(
     keeping.cancel()
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
-            for outcome in await asyncio.gather(server.close(), supervisor.close(), return_exceptions=True):
+            ends = (server.close(), supervisor.close(), attributor.close())
+            for outcome in await asyncio.gather(*ends, return_exceptions=True):
                 if isinstance(outcome, BaseException):
                     logger.error("the end was not in order", exc_info=outcome)
     except TimeoutError:
@@ -132,7 +142,7 @@ async def _until(
     await journal.close()
     for task in (stopped, supervising):
         task.cancel()
-    await asyncio.wait([stopped, supervising, looking, keeping], timeout=0.5)
+    await asyncio.wait([stopped, supervising, attributing, looking, keeping], timeout=0.6)
     logger.info("stopped")
     return 1 if failed else 0
 

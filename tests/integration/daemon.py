@@ -82,6 +82,13 @@ class Daemon:
 
     def children(self) -> list[int]:
         """Process ids of the workers."""
+        return [pid for pid in self._all_children() if not _is_agent(pid)]
+
+    def agents(self) -> list[int]:
+        """Process ids of those that look up who uses the GPUs: one, or none."""
+        return [pid for pid in self._all_children() if _is_agent(pid)]
+
+    def _all_children(self) -> list[int]:
         listed = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [int(pid) for pid in listed.read_text().split()]
 
@@ -154,6 +161,13 @@ def running(
         yield daemon
     finally:
         _end(daemon)
+
+
+def _is_agent(pid: int) -> bool:
+    try:
+        return b"exporter.attribution.agent" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has just ended
+        return False
 
 
 def _url(daemon: Daemon) -> str | None:
