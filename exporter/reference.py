@@ -58,6 +58,40 @@ _TITLES: Mapping[Block, str] = {
     Block.EXPORTER: "The exporter itself",
 }
 
+_NOTES: Mapping[Block, str] = {
+    Block.PROCESSES: """\
+The `processes.top` processes of each GPU by memory have series of their own. One that is shown keeps its place until
+another holds a tenth more. The rest, and those below `processes.minimum_bytes`, are summed in one series whose labels
+are all `other`; `gpu_exporter_series_dropped` says how many they are. `pid` and `name` are the default of
+`processes.labels`; processes that agree in all chosen labels are summed. `gpu_process_info` is there only where `pid`
+is among them. Command lines are never exported.
+""",
+    Block.WORKLOADS: """\
+A workload is on a GPU while it has it allocated or runs a process on it, and for `attribution.linger_seconds` after
+that. Its counters begin at 0 and are charged from the step after it was first seen; they stand in the block `energy`,
+so that each page adds up: between any two pages `gpu_energy_joules_total` grows by as much as
+`gpu_workload_energy_joules_total` of all workloads and `gpu_unattributed_energy_joules_total` together. A workload that
+is not shown any longer takes its joules along, and begins at 0 if it comes back.
+
+Each step of the GPU's total is divided at once:
+
+- At zero load all of it is idle. Under load, as much is idle as the lowest power that was seen at zero load (the mean
+  of 10 s) would have used; before that was seen, nothing is.
+- The idle part goes to whoever holds the GPU, by `gpu_workload_allocation_ratio`; what nobody holds is unattributed.
+- The active part goes to the one workload that runs processes there, or, where none does, that holds it. Where there
+  are several, it goes by the work that was measured of each process, or of each partition. Where that was not measured,
+  and for processes that could not be placed, it is unattributed. Memory in use has no say.
+- Shares of work are those of the newest look at the processes (`sampling.processes_seconds`), and count from there on:
+  where loads change faster, one workload gets now and then what another has used.
+- Processes that may not be inspected (`gpu_processes{state="uninspectable"}`) are taken for absent.
+- What is used from a start of the exporter until its sources have told is unattributed.
+
+A partition is the share of the GPU that its memory is; partitions that share memory are alike. At most 64 workloads
+have counters on a GPU, and 4096 in all; what others use is unattributed, and `gpu_exporter_series_dropped` says how
+many they are.
+""",
+}
+
 _HEAD = """\
 # Metrics
 
@@ -76,6 +110,8 @@ def markdown() -> str:
 def _blocks() -> Iterator[str]:
     for block, title in _TITLES.items():
         yield f"## {title}\n\nBlock `{block}`: `collect[]={block}` serves it alone.\n"
+        if block in _NOTES:
+            yield _NOTES[block]
         yield "| name | type | unit | labels | meaning |"
         yield "| --- | --- | --- | --- | --- |"
         for table in TABLES:

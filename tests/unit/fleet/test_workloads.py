@@ -117,6 +117,18 @@ def test_the_idle_part_is_the_lowest_power_at_zero_load() -> None:
     assert (active, idle) == (pytest.approx(3_150), pytest.approx(2_250 + 1_100))
 
 
+def test_a_step_has_the_load_that_is_read_after_it() -> None:
+    host = running(grant("a"), idle=20)
+    before = charged(host)["a"][1] or 0.0
+    for _ in range(9):
+        host.wait(0.1)
+        host.read(GPU, Group.ENERGY, power_watts=400.0)
+    host.wait(0.1)
+    host.read(GPU, Group.ENERGY, Group.LOAD, power_watts=400.0, utilization_ratio=1.0)
+    active, idle = charged(host)["a"]
+    assert (active, idle) == (pytest.approx(385 - 100), pytest.approx(before + 100))
+
+
 def test_before_any_zero_load_all_of_a_loaded_step_is_active() -> None:
     host = running(grant("a"))
     run(host, 10, 400.0, 0.3)
