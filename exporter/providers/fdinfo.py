@@ -17,6 +17,7 @@ from exporter.providers.procfs import Proc, Seen, link_of, listed_pids, names_in
 _NODES = "/dev/dri/"
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "ns": 1}
 _LOOK_AGAIN_SECONDS = 60.0
+_PAUSE_EACH = 32
 
 ClientKey = tuple[str, str]
 """PCI address and client id."""
@@ -69,7 +70,8 @@ class _Process(msgspec.Struct):
 class Scanner:
     """Scans the processes of `proc`. Not for a /proc of another pid namespace.
 
-    `work`: names of the engines whose time counts as busy. `clock`: seconds, monotonic.
+    `work`: names of the engines whose time counts as busy. `clock`: seconds, monotonic. `pause` is called now and then
+    during a scan.
     """
 
     def __init__(
@@ -78,14 +80,16 @@ class Scanner:
         work: Collection[str],
         clock: Callable[[], float] = time.monotonic,
         *,
+        pause: Callable[[], None] = lambda: None,
         most_processes: int = 5_000,
         most_descriptors: int = 100_000,
-        seconds: float = 0.5,
+        seconds: float = 0.4,
     ) -> None:
         self._proc = proc
         self._root = proc.root
         self._work = frozenset(work)
         self._clock = clock
+        self._pause = pause
         self._most_processes = most_processes
         self._most_descriptors = most_descriptors
         self._seconds = seconds
@@ -104,6 +108,8 @@ class Scanner:
         for pid in ordered[: self._most_processes]:
             if descriptors >= self._most_descriptors or self._clock() - now > self._seconds:
                 break
+            if reached % _PAUSE_EACH == 0:
+                self._pause()
             reached += 1
             descriptors += self._look(pid, now, found)
         # Of those that were not due nothing new would have been learnt.

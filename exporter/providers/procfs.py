@@ -120,17 +120,17 @@ def listed_pids(root: Path) -> tuple[list[int], int]:
     return pids, max(0, links - 2 - folders - len(pids))
 
 
-def read_small(path: str) -> bytes:
-    """Read a file of /proc or /sys, of which the first 4 KiB matter. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def read_small(path: str, folder: int | None = None) -> bytes:
+    """Read a file of /proc or /sys, of which the first 4 KiB matter; `folder` is where it lies. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     try:
         return os.read(descriptor, _ROOM)
     finally:
         os.close(descriptor)
 
 
-def names_in(folder: str) -> list[str]:
-    """Return the names in a folder. Raises OSError."""
+def names_in(folder: str | int) -> list[str]:
+    """Return the names in a folder, given by its path or descriptor. Raises OSError."""
     return os.listdir(folder)  # noqa: PTH208 -- of thousands of folders in one pass: a Path for each name is dear
 
 

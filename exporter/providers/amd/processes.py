@@ -12,7 +12,7 @@ import msgspec
 
 from exporter.model import ProcessSample
 from exporter.providers.amd.calls import Absent, Broken, Calls, HandleGone, mapping
-from exporter.providers.amd.kfd import Node, Tree, read_topology, read_tree
+from exporter.providers.amd.kfd import Node, Tree, TreeReader, read_topology
 from exporter.providers.amd.packages import Package, Part
 from exporter.providers.fdinfo import Scan, Scanner, Usage
 from exporter.providers.procfs import Proc, Seen, name_of
@@ -58,12 +58,13 @@ class _Look(msgspec.Struct, frozen=True):
 
 
 class ProcessReader:
-    """Reads the processes of packages. `clock`: seconds, monotonic."""
+    """Reads the processes of packages. `clock`: seconds, monotonic. `pause` is called now and then during a look."""
 
-    def __init__(self, proc: Proc, clock: Callable[[], float]) -> None:
+    def __init__(self, proc: Proc, clock: Callable[[], float], pause: Callable[[], None]) -> None:
         self._proc = proc
         self._clock = clock
-        self._scanner = Scanner(proc, _WORK)
+        self._tree = TreeReader(proc.root, proc.boottime, pause=pause)
+        self._scanner = Scanner(proc, _WORK, pause=pause)
         self._last: _Look | None = None
 
     def read(self, calls: Calls, package: Package, readings: Readings, *, unified: bool) -> Processes:
@@ -99,12 +100,11 @@ class ProcessReader:
             last.served.add(key)
             return last
         began = self._proc.boottime()
-        tree = read_tree(self._proc.root)
+        tree = self._tree.read()
         graphics = None
         if not self._proc.foreign:  # its pids would be others than those of KFD
             graphics = self._scanner.scan(tree.entries.keys() if tree and not unified else ())
-        # After the tree was read: what began later than `began` has taken over the pid of one that is in it.
-        seen = {pid: self._proc.look(pid, began) for pid in (tree.entries if tree else ())}
+        seen = {pid: self._proc.look(pid, entry.began) for pid, entry in tree.entries.items()} if tree else {}
         nodes = read_topology(self._proc.root) if tree else []
         self._last = _Look(now, began, tree, nodes, graphics, unified, seen, {key})
         return self._last

@@ -44,7 +44,7 @@ class AmdProvider:
         self._library = library
         self._calls = Calls(library.module, context.between_calls, library.version)
         self._root = context.root
-        self._processes = ProcessReader(proc, clock)
+        self._processes = ProcessReader(proc, clock, context.between_calls)
         self._clock = clock
         self._packages: dict[str, Package] = {}
         self._devices: dict[str, Device] = {}

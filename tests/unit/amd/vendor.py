@@ -145,9 +145,10 @@ def provider(
     *,
     between_calls: Callable[[], None] = lambda: None,
     version: tuple[int, ...] = (26, 0, 2),
+    clock: Callable[[], float] | None = None,
 ) -> AmdProvider:
     context = OpenContext(between_calls=between_calls, root=root)
-    return AmdProvider(Library(module, version), context, Proc(root, frozenset({777, 778})), Clock())
+    return AmdProvider(Library(module, version), context, Proc(root, frozenset({777, 778})), clock or Clock())
 
 
 def read(
