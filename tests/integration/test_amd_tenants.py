@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,13 +131,14 @@ def test_plain_user_sees_who_computes_and_says_whose_files_it_may_not_see(tmp_pa
     assert {**counts, "uninspectable": 0} == {**NOBODY, "holding": 1}
 
 
-def test_behind_hidepid_there_are_no_names_and_the_hidden_are_counted(tmp_path: Path) -> None:
-    with stranger() as other:
-        sample = seen_from(tmp_path, vantage.past_hidepid, other.pid)
+@pytest.mark.parametrize("level", [1, 2])
+def test_behind_hidepid_there_are_no_names_and_the_hidden_are_counted(tmp_path: Path, level: int) -> None:
+    with stranger() as other, stranger():
+        sample = seen_from(tmp_path, partial(vantage.past_hidepid, level=level), other.pid)
     (found,) = sample["processes"]
     assert (found["name"], found.get("started"), found["memory_used_bytes"]) == (f"pid {other.pid}", None, 1048576)
     counts = sample["process_counts"]
-    assert counts["uninspectable"] >= 2  # that one and the first process of the host, at least
+    assert counts["uninspectable"] >= 2  # another one and the first process of the host, at least
     assert {**counts, "uninspectable": 0} == {**NOBODY, "unnamed": 1}
 
 

@@ -53,9 +53,10 @@ def as_plain_user(root: Path) -> tuple[str, ...]:
     return _PLAIN
 
 
-def past_hidepid(root: Path) -> tuple[str, ...]:
+def past_hidepid(root: Path, level: int = 2) -> tuple[str, ...]:
+    """Level 2 hides what others run; level 1 shows that there is something."""
     (root / "proc").mkdir()
-    mount = f'mount -t proc -o hidepid=2 proc "{root}/proc" && exec "$@"'
+    mount = f'mount -t proc -o hidepid={level} proc "{root}/proc" && exec "$@"'
     return ("unshare", "--mount", "sh", "-c", mount, "sh", *_PLAIN)
 
 

@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exporter.model import Device, Group, ProcessSample, Sample
 from exporter.providers.amd.provider import AmdProvider
@@ -221,3 +223,32 @@ def test_threads_of_the_kernel_are_nobody(root: Path) -> None:
     process(root, 2, b"kthreadd", flags=KERNEL_THREAD)
     (root / "proc/2/fd").mkdir()
     assert look(root).process_counts == NOBODY
+
+
+held = st.dictionaries(st.integers(10, 14), st.tuples(st.integers(0, 9), st.booleans()), max_size=5)
+drawn = st.dictionaries(st.integers(12, 16), st.integers(0, 9), max_size=5)
+
+
+@given(held, drawn, st.booleans())
+def test_no_holder_is_lost_and_nothing_is_added_up(
+    tmp_path_factory: pytest.TempPathFactory,
+    held: dict[int, tuple[int, bool]],
+    drawn: dict[int, int],
+    unified: bool,
+) -> None:
+    root = tmp_path_factory.mktemp("holders")
+    node(root, 1, GPU_ID)
+    for pid, (size, queue) in held.items():
+        kfd_process(root, pid, {GPU_ID: size * 1024}, queues=(GPU_ID,) if queue else ())
+    for client, (pid, size) in enumerate(drawn.items()):
+        graphics(root, pid, client, drm_resident_vram=f"{size} KiB")
+    asic = {"asic_serial": "0x1", "market_name": "AMD Instinct MI300A" if unified else "AMD Instinct MI300X"}
+    sample = look(root, card(gpu_asic_info=asic))
+    found = {p.pid: p.memory_used_bytes for p in sample.processes or ()}
+    expected = {pid: size for pid, (size, _) in held.items()}
+    for pid, size in drawn.items():
+        if pid not in held or unified:
+            expected[pid] = max(size, expected.get(pid, 0))
+    working = {pid for pid, (_, queue) in held.items() if queue}
+    assert found == {pid: size * 1024 for pid, size in expected.items() if size or pid in working}
+    assert sum(sample.process_counts.values()) == len(expected)

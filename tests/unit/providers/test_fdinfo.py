@@ -254,6 +254,15 @@ def test_a_scan_ends_when_it_has_seen_enough_descriptors(tmp_path: Path) -> None
     assert bench.scan().unreached == 3
 
 
+def test_requests_can_be_served_during_a_scan(tmp_path: Path) -> None:
+    served: list[None] = []
+    bench = Bench(tmp_path, pause=lambda: served.append(None))
+    for pid in range(10, 110):
+        bench.client(pid, "pos: 0\n", node="/dev/null")
+    bench.scan()
+    assert len(served) == 4
+
+
 def test_without_proc_nothing_is_known(tmp_path: Path) -> None:
     assert Scanner(Proc(tmp_path, frozenset()), ()).scan() is None
 
