@@ -1,19 +1,19 @@
 """What is known of one GPU: the newest readings of each group, its state, and what was counted."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from exporter.config import SamplingConfig
 from exporter.fleet import groups
+from exporter.fleet.charging import Charging, Seen
 from exporter.fleet.counters import Integral, ThrottleSeconds
 from exporter.fleet.meter import Meter
 from exporter.fleet.processes import Selection, Shown
 from exporter.fleet.record import CardRecord
-from exporter.fleet.tenancy import Tenancy
-from exporter.fleet.tenants import NO_CLAIMS, Claims, tenants
+from exporter.fleet.tenants import Claims
 from exporter.metrics import SENSORS, Block
 from exporter.model import Device, DeviceSnapshot, GpuState, Group, PartitionSample, Sample
 
@@ -33,7 +33,7 @@ class Card:
         device: Device,
         sampling: SamplingConfig,
         selection: Selection,
-        tenancy: Tenancy,
+        charging: Charging,
         now: float,
     ) -> None:
         self.gpu = gpu
@@ -65,13 +65,7 @@ class Card:
         self._published: DeviceSnapshot | None = None
         self._selection = selection
         self._chosen = Shown()
-        self._tenancy = tenancy
-        self._claims = NO_CLAIMS
-        self._users_until = math.inf
-        """How long the processes by which joules are divided are those that are there."""
-        self._parts: tuple[PartitionSample, ...] = ()
-        """The partitions by which they are divided."""
-        self._divide_anew = False
+        self._charging = charging
         self._ahead: float | None = None
         """By how much Unix time is ahead of monotonic time."""
 
@@ -81,17 +75,12 @@ class Card:
         if record.meter is not None:
             self._meter.restore(record.meter, now)
         if record.tenancy is not None:
-            self._tenancy.restore(record.tenancy, now)
+            self._charging.tenancy.restore(record.tenancy, now)
             self._dirty.add(Group.ENERGY)
 
     def attribute(self, claims: Claims, now: float) -> None:
-        """Take who owns processes and who was given devices; the first time, what is used is divided from here on."""
-        if not self._tenancy.begun:
-            total, covered = self._meter.progress or (0.0, 0.0)
-            self._tenancy.begin(total, covered, self._busy.seconds, now)
-        self._claims = claims
-        self._take_energy()
-        self._divide(self._reading(Group.PROCESSES, now), now)
+        """Take who owns processes and who was given devices."""
+        self._charging.attribute(claims, self._seen(now))
         self._dirty |= {Group.ENERGY, Group.PROCESSES}
 
     @property
@@ -100,20 +89,21 @@ class Card:
         counts = {
             "gpu_process_memory_used_bytes": self._chosen.summed,
             "gpu_process_info": self._chosen.unnamed,
-            "gpu_workload_info": self._tenancy.refused,
+            "gpu_workload_info": self._charging.tenancy.refused,
         }
         return {family: count for family, count in counts.items() if count}
 
     def record(self, now: float) -> CardRecord:
         """Return what is kept over a restart."""
-        self._catch_up(now)
+        if self._charging.catch_up(self._seen(now)):
+            self._dirty.add(Group.ENERGY)
         return CardRecord(
             key=self.device.key,
             provider=self.provider,
             meter=self._meter.record(),
             order=self.order,
             unseen_seconds=now - self.silent_since if self.lost else 0.0,
-            tenancy=self._tenancy.record(),
+            tenancy=self._charging.tenancy.record(),
         )
 
     def identify(self, device: Device, now: float) -> None:
@@ -128,7 +118,7 @@ class Card:
         """Be read by another provider from here on."""
         if self.provider and self.provider != provider:
             self._meter.detach()
-            self._tenancy.forget_idle_power()
+            self._charging.tenancy.forget_idle_power()
             self._dirty.add(Group.ENERGY)  # the account, even where there are no readings to forget
             self._forget_readings()
         self.provider = provider
@@ -180,7 +170,8 @@ class Card:
     def snapshot(self, now: float, *, released: bool) -> tuple[DeviceSnapshot, set[Block]]:
         """Return what is published, and the blocks that look different from the snapshot before."""
         before = self._published
-        self._catch_up(now)
+        if self._charging.catch_up(self._seen(now)):
+            self._dirty.add(Group.ENERGY)
         state = self._state(now, released=released)
         if state not in _READABLE or self._given_up(now):
             shown = _NONE
@@ -198,9 +189,9 @@ class Card:
             fields |= groups.readings(group, self._newest[group] if group in shown else None)
         if Group.PROCESSES in dirty:
             listed = self._newest[Group.PROCESSES].processes if Group.PROCESSES in shown else None
-            self._chosen = self._selection.choose(listed or (), self._claims.owners)
+            self._chosen = self._selection.choose(listed or (), self._charging.claims.owners)
         if Group.ENERGY in dirty:
-            self._tenancy.advance(now)
+            self._charging.tenancy.advance(now)
         self._shown, self._dirty = shown, set()
         self._same_until = self._until_change(shown) if state in _READABLE else -math.inf
         # Moved to another provider's part of the page, it is gone from where it was.
@@ -223,8 +214,8 @@ class Card:
             module_energy_joules=self._meter.module_joules,
             busy_seconds=self._busy.seconds,
             throttle_seconds=self._throttle.seconds,
-            workloads=self._tenancy.snapshots(),
-            unattributed_joules=self._tenancy.unattributed_joules,
+            workloads=self._charging.tenancy.snapshots(),
+            unattributed_joules=self._charging.tenancy.unattributed_joules,
             process_series=self._chosen.series,
             process_owners=self._chosen.owners,
         )
@@ -246,7 +237,7 @@ class Card:
 
     def close(self) -> None:
         """Be forgotten, with what its workloads used."""
-        self._tenancy.close()
+        self._charging.tenancy.close()
 
     def _blank(self, state: GpuState) -> DeviceSnapshot:
         return DeviceSnapshot(gpu="", provider="", device=self.device, state=state, sample=Sample(device=self.device))
@@ -267,63 +258,24 @@ class Card:
                 self._temperature(now),
                 None if load is None else load.utilization_ratio,
             )
-        if self._tenancy.begun:
-            self._share_out(at, fresh, now)
+        self._charging.sampled(fresh, at, self._seen(now))
 
-    def _share_out(self, at: Mapping[Group, float], fresh: list[Group], now: float) -> None:
-        """Divide what was used until this sample, and then look who is there from here on."""
-        if Group.ENERGY in fresh:
-            if self._divide_anew or at[Group.ENERGY] > self._users_until:
-                self._divide(None, now)
-            self._take_energy()
-        if Group.LOAD in fresh:
-            self._tenancy.load(self._load(now), self._busy.seconds)
-        if Group.PROCESSES in fresh or (Group.STATE in fresh and self._partitions(now) != self._parts):
-            self._divide(self._reading(Group.PROCESSES, now), now)
-
-    def _catch_up(self, now: float) -> None:
-        """Divide all that the device's total shows, and see who is gone."""
-        if not self._tenancy.begun:
-            return
-        self._take_energy()
-        self._tenancy.load(self._load(now), self._busy.seconds)
-        if self._divide_anew or now > self._users_until:
-            self._divide(None, now)
-            self._dirty.add(Group.ENERGY)
-        if self._tenancy.expire(now) or self._tenancy.due(now):
-            self._dirty.add(Group.ENERGY)
-
-    def _take_energy(self) -> None:
-        progress = self._meter.progress
-        if progress is not None:
-            self._tenancy.energy(*progress)
-
-    def _divide(self, users: Sample | None, now: float) -> None:
-        """Divide by these processes from here on; None: it is not known which there are."""
-        self._tenancy.load(self._load(now), self._busy.seconds)
-        self._parts = self._partitions(now)
-        self._users_until = math.inf
-        if users is not None:
-            self._users_until = self._taken[Group.PROCESSES] + self._lifetimes[Group.PROCESSES]
-        memory = self._reading(Group.LOAD, now)
-        size = None if memory is None else memory.memory_size_bytes
-        allocations = self._claims.allocations.get(self.device.key, ())
-        wall = None if self._ahead is None else now + self._ahead
-        listed = None if users is None else users.processes
-        self._tenancy.divide(tenants(listed, self._parts, size, self._claims.owners, allocations), now, wall)
-        self._divide_anew = False
-
-    def _partitions(self, now: float) -> tuple[PartitionSample, ...]:
-        state = self._reading(Group.STATE, now)
-        return () if state is None else state.partitions or ()
-
-    def _load(self, now: float) -> float | None:
-        """Return that of the device, or of the busiest of its partitions where it tells none of its own."""
-        load = self._reading(Group.LOAD, now)
-        if load is not None and load.utilization_ratio is not None:
-            return load.utilization_ratio
-        loads = [part.utilization_ratio for part in self._partitions(now)]
-        return None if None in loads else max((load for load in loads if load is not None), default=None)
+    def _seen(self, now: float) -> Seen:
+        load, state = self._reading(Group.LOAD, now), self._reading(Group.STATE, now)
+        users = self._reading(Group.PROCESSES, now)
+        partitions = () if state is None else state.partitions or ()
+        return Seen(
+            key=self.device.key,
+            now=now,
+            wall=None if self._ahead is None else now + self._ahead,
+            progress=self._meter.progress,
+            load=_load(load, partitions),
+            busy_seconds=self._busy.seconds,
+            memory_size=None if load is None else load.memory_size_bytes,
+            partitions=partitions,
+            processes=None if users is None else users.processes,
+            processes_until=self._taken.get(Group.PROCESSES, 0.0) + self._lifetimes[Group.PROCESSES],
+        )
 
     def _temperature(self, now: float) -> float | None:
         """Return that of one sensor always: another one, when it is missing once, would look like a change."""
@@ -367,5 +319,13 @@ class Card:
     def _forget_readings(self) -> None:
         self._dirty |= set(self._newest)
         self._newest = {}
-        self._divide_anew = True
+        self._charging.forget()
         self._same_until = -math.inf
+
+
+def _load(load: Sample | None, partitions: Sequence[PartitionSample]) -> float | None:
+    """Return that of the device, or of the busiest of its partitions where it tells none of its own."""
+    if load is not None and load.utilization_ratio is not None:
+        return load.utilization_ratio
+    loads = [part.utilization_ratio for part in partitions]
+    return None if None in loads else max((load for load in loads if load is not None), default=None)

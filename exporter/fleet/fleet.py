@@ -1,19 +1,19 @@
 """Which GPUs the host has, under which names, and what is published of them."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from operator import attrgetter, is_
 
 import msgspec
 
 from exporter.config import AttributionConfig, ProcessesConfig, SamplingConfig
+from exporter.fleet.attributed import Attributed
 from exporter.fleet.card import Card
 from exporter.fleet.counters import NameCounts
+from exporter.fleet.identity import differ, position
 from exporter.fleet.processes import Selection
 from exporter.fleet.record import CardRecord, FleetRecord, newest, without_workloads
-from exporter.fleet.tenancy import Room, Tenancy
-from exporter.fleet.tenants import NO_CLAIMS, claims
 from exporter.metrics import Block
 from exporter.model import (
     NOT_OPENED,
@@ -67,12 +67,7 @@ class Fleet:
         """Take the providers' names in order of preference, each with whether somebody asked for it."""
         self._sampling = sampling
         self._processes = processes or ProcessesConfig()
-        self._attributes = attribution or AttributionConfig()
-        self._attribution: Attribution | None = None
-        self._claims = NO_CLAIMS
-        self._divides = False
-        """Whether a source has ever told anything, so that energy is divided."""
-        self._room = Room()
+        self._attributed = Attributed(attribution or AttributionConfig())
         self._left_out: Mapping[str, int] = {}
         self._providers = {name: _Provider(name, wanted=wanted) for name, wanted in providers}
         self._cards: dict[str, Card] = {}
@@ -100,7 +95,7 @@ class Fleet:
             else:
                 listed[device.key] = device
         before, source.listed = source.listed, listed
-        for device in sorted(listed.values(), key=_position):
+        for device in sorted(listed.values(), key=position):
             self._place(source, device, now)
         for key in before.keys() - listed.keys():
             self._unlisted(key, now)
@@ -122,7 +117,7 @@ class Fleet:
             source.listed[key] = sample.device
             self._place(source, sample.device, now)
             self._arrange()
-        elif _differ(source.listed[key], sample.device):
+        elif differ(source.listed[key], sample.device):
             return  # the second of two devices with one identity: already counted, never mixed with the first
         card = self._cards.get(key)
         if card is None:
@@ -203,24 +198,18 @@ class Fleet:
 
     def attributed(self, attribution: Attribution, now: float) -> None:
         """Take who uses the GPUs, as far as it is known at monotonic time `now`."""
-        before = self._attribution
-        if attribution == before:
+        if attribution == self._attributed.newest:
             return
-        self._attribution = attribution
-        if before is None or _about_attribution(before) != _about_attribution(attribution):
+        if self._attributed.take(attribution):
             self._bump(Block.EXPORTER)
-        tells = any(source.up for source in attribution.sources) or attribution.allocations or attribution.owners
-        self._divides = self._divides or bool(tells)
-        if not self._divides:
-            return
-        self._claims = claims(attribution)
-        for card in self._cards.values():
-            card.attribute(self._claims, now)
+        if self._attributed.divides:
+            for card in self._cards.values():
+                card.attribute(self._attributed.claims, now)
 
     def restore(self, record: FleetRecord, now: float) -> None:
         """Go on from what was kept, before the first report."""
         cards = record.cards
-        if not self._attributes.enabled:
+        if not self._attributed.enabled:
             cards = tuple(msgspec.structs.replace(card, tenancy=None) for card in cards)
         self._awaited = {card.key: card for card in cards}
         self._restored_at = now
@@ -233,7 +222,7 @@ class Fleet:
             msgspec.structs.replace(card, unseen_seconds=card.unseen_seconds + unseen)
             for card in self._awaited.values()
         ]
-        if unseen > self._attributes.linger_seconds:
+        if unseen > self._attributed.linger_seconds:
             awaited = list(map(without_workloads, awaited))
         return FleetRecord(
             cards=newest([*(card.record(now) for card in self._cards.values()), *awaited]), numbers=dict(self._numbers)
@@ -259,9 +248,9 @@ class Fleet:
                 workers_abandoned=self._abandoned,
                 released=self._released,
                 journal_up=self._journal_up,
-                series_dropped=_added(self._dropped, self._left_out),
+                series_dropped=dict(Counter(self._dropped) + Counter(self._left_out)),
                 web=self._web,
-                attribution=self._attribution,
+                attribution=self._attributed.newest,
             )
         return self._world
 
@@ -294,9 +283,9 @@ class Fleet:
 
     def _leave_out(self) -> None:
         """Take over how many series the devices have no room for."""
-        left_out: dict[str, int] = {}
+        left_out: Counter[str] = Counter()
         for card in self._cards.values():
-            left_out = _added(left_out, card.left_out)
+            left_out.update(card.left_out)
         if left_out != self._left_out:
             self._left_out = left_out
             self._bump(Block.EXPORTER)
@@ -344,12 +333,12 @@ class Fleet:
             number = kept.order[1]
         else:
             self._numbers[prefix] = number + 1
-        selection, tenancy = Selection(self._processes), Tenancy(self._attributes.linger_seconds, self._room)
-        card = Card(f"{prefix}{number}", (prefix, number), device, self._sampling, selection, tenancy, now)
+        selection, charging = Selection(self._processes), self._attributed.charging()
+        card = Card(f"{prefix}{number}", (prefix, number), device, self._sampling, selection, charging, now)
         if kept is not None:
             card.restore(kept, now)
-        if self._divides:
-            card.attribute(self._claims, now)
+        if self._attributed.divides:
+            card.attribute(self._attributed.claims, now)
         self._cards[device.key] = card
         return card
 
@@ -391,29 +380,10 @@ class Fleet:
         self._versions[block.value] += 1
 
 
-def _position(device: Device) -> tuple[str, float, str]:
-    """Sort devices as the bus does; those without an address come last, by index."""
-    index = math.inf if device.index is None else device.index
-    return (device.pci_address or "~", index, device.key)
-
-
-def _differ(one: Device, other: Device) -> bool:
-    """Tell whether two devices with the same key are two devices all the same."""
-    if one.pci_address is not None and other.pci_address is not None:
-        return one.pci_address != other.pci_address
-    return one.index is not None and other.index is not None and one.index != other.index
-
-
 def _same(before: tuple[DeviceSnapshot, ...], after: tuple[DeviceSnapshot, ...]) -> bool:
     return len(before) == len(after) and all(map(is_, before, after))
 
 
-def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in one.keys() | other.keys()}
-
-
-_about_attribution = attrgetter("sources", "unplaced_devices", "unplaced_processes")
-"""All that the block of the exporter shows of it."""
 _ABOUT_PROVIDER = attrgetter(*(name for name in Snapshot.__struct_fields__ if name != "devices"))
 
 

@@ -88,18 +88,16 @@ class Tenancy:
         if self._divided is None:
             return
         self._has_joules = True
-        step, seconds = total - self._divided, covered - self._covered
-        if step > 0:  # a total never falls
-            joules, before = self._open
-            self._open = joules + step, before + max(0.0, seconds)
-            self._divided, self._covered = total, covered
+        joules, seconds = self._open
+        self._open = joules + max(0.0, total - self._divided), seconds + max(0.0, covered - self._covered)
+        self._divided, self._covered = total, covered
 
     def load(self, ratio: float | None, busy: float | None) -> None:
         """Take the newest load and the device's busy seconds: it is the load of what was used since the one before."""
         if self._divided is None:
             return
         joules, seconds = self._open
-        if joules:
+        if joules or seconds:
             idle = idle_part(self._idle_power, joules, seconds, ratio)
             self._idle = self._idle.plus(idle)
             self._active = self._active.plus(joules - idle)

@@ -254,6 +254,7 @@ def test_work_in_partitions_is_shared_by_what_was_measured_of_each() -> None:
     passes(host, process(7, partition="0"))
     run(host, 8, load=None)
     assert charged(host) == {"a": (3_200.0, 0.0), "b": (0.0, 0.0)}  # the only one that runs anything
+    host.read(GPU, Group.STATE, partitions=measured)
     passes(host, process(7, partition="0"), process(8, partition="1"))
     run(host, 10, load=None)
     assert charged(host) == {"a": (6_200.0, 0.0), "b": (0.0, 0.0)}
