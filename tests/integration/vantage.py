@@ -25,8 +25,7 @@ class Stranger(NamedTuple):
 @contextmanager
 def stranger() -> Iterator[Stranger]:
     """Start a process named sleep as another user."""
-    if os.geteuid() != 0:
-        unavailable("the right to be other users", "sudo")
+    _needs_root()
     # Its parent ends at once: a child of the test would be one of the exporter's parent.
     started = subprocess.run(
         ["sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $!"],
@@ -61,6 +60,7 @@ def past_hidepid(root: Path, level: int = 2) -> tuple[str, ...]:
 
 
 def in_a_namespace(root: Path) -> tuple[str, ...]:
+    _needs_root()
     (root / "proc").mkdir()
     return ("unshare", "--pid", "--fork", "--kill-child", f"--mount-proc={root}/proc")
 
@@ -68,3 +68,8 @@ def in_a_namespace(root: Path) -> tuple[str, ...]:
 def in_a_namespace_with_the_hosts_proc(root: Path) -> tuple[str, ...]:
     (root / "proc").symlink_to("/proc")
     return ("unshare", "--pid", "--fork", "--kill-child")
+
+
+def _needs_root() -> None:
+    if os.geteuid() != 0:
+        unavailable("the right to be other users and to make namespaces", "run the tests as root")
