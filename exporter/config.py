@@ -73,6 +73,18 @@ def _directory(path: str) -> str | None:
     return None if path and "\0" not in path else "expected the path of a directory"
 
 
+def _absolute(path: str) -> str | None:
+    return None if path.startswith("/") and "\0" not in path else "expected an absolute path"
+
+
+AbsolutePath = Annotated[str, Meta(extra={"check": _absolute})]
+
+
+def _proc(path: str) -> str | None:
+    named = path.rstrip("/").rpartition("/")[2] == "proc"
+    return _absolute(path) or (None if named else "expected a directory named proc, such as /host/proc")
+
+
 def _seconds(low: float, high: float) -> Meta:
     return Meta(ge=low, le=high, extra={"noun": "a number of seconds"})
 
@@ -145,9 +157,9 @@ class AttributionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Where it is looked up whose a process is, and who was given a GPU. Paths are of the host."""
 
     enabled: bool = True
-    proc: Annotated[str, Meta(extra={"check": _directory})] = "/proc"
+    proc: Annotated[str, Meta(extra={"check": _proc})] = "/proc"
     """Of the host: where it is mounted in a container that does not share the host's pid namespace."""
-    kubelet_socket: Annotated[str, Meta(extra={"check": _file})] | None = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    kubelet_socket: AbsolutePath | None = "/var/lib/kubelet/pod-resources/kubelet.sock"
     kubelet_resources: tuple[str, ...] = (
         "nvidia.com/*",
         "amd.com/*",
@@ -156,16 +168,22 @@ class AttributionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         "gpu.intel.com/*",
     )
     """Name patterns of resources whose ids may be GPUs; devices of DRA are matched as DRIVER/DEVICE."""
-    pod_logs: Annotated[str, Meta(extra={"check": _directory})] | None = "/var/log/pods"
+    pod_logs: AbsolutePath | None = "/var/log/pods"
     """Names of pods by their uid."""
     api_server: bool = False
     """Whether names of pods, and devices of DRA, may be asked of the API server, with the pod's service account."""
-    job_files: Annotated[str, Meta(extra={"check": _directory})] | None = None
+    job_files: AbsolutePath | None = None
     """Files that a prolog writes, one per GPU: lines of job ids as for dcgm-exporter, or AMD's JSON."""
     slurm_environment: bool = False
     """Read the GPUs of a Slurm job from the environment of its processes, which needs CAP_SYS_PTRACE."""
     linger_seconds: Annotated[float, _seconds(0, 86400)] = 180.0
     """How long the counters of a workload are shown after it is gone."""
+
+    @property
+    def host(self) -> str | None:
+        """Below which the host's proc is; None: where it always is."""
+        above = self.proc.rstrip("/").removesuffix("/proc")
+        return above or None
 
 
 class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

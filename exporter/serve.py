@@ -62,7 +62,8 @@ async def _serve(config: Config) -> int:
     fleet = Fleet(wanted, config.sampling, config.processes, config.attribution)
     for name, count in _expected(names).items():
         fleet.expected(name, count)
-    requests = [WorkerRequest(provider=name, scenario=_scenario(config, name)) for name in names]
+    host = config.attribution.host
+    requests = [WorkerRequest(provider=name, host=host, scenario=_scenario(config, name)) for name in names]
     supervisor = Supervisor(fleet, requests, config.sampling)
     attributor = Attributor(
         lambda: fleet.world(time.monotonic()),

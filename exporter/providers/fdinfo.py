@@ -86,7 +86,7 @@ class Scanner:
         seconds: float = 0.4,
     ) -> None:
         self._proc = proc
-        self._root = proc.root
+        self._root = proc.above
         self._work = frozenset(work)
         self._clock = clock
         self._pause = pause

@@ -37,15 +37,22 @@ def boottime() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Proc:
-    """The /proc below `root`.
+    """The /proc below `host`.
 
-    `own`: pids of the worker and its parent, as this /proc counts. `foreign`: it is not that of the initial namespace.
+    `root`: where /sys is. `own`: pids of the worker and its parent, as this /proc counts. `foreign`: it is not that of
+    the initial namespace. `host` None: it is below `root` too.
     """
 
     root: Path
     own: frozenset[int]
     foreign: bool = False
     boottime: Callable[[], float] = boottime
+    host: Path | None = None
+
+    @property
+    def above(self) -> Path:
+        """Below which /proc is."""
+        return self.root if self.host is None else self.host
 
     def look(self, pid: int, before: float = math.inf) -> Seen | None:
         """Look a process up that a driver has named; None: it has ended, is hidden, or is of another namespace.
@@ -54,7 +61,7 @@ class Proc:
         """
         if self.foreign:
             return None
-        seen = read_stat(self.root, pid)
+        seen = read_stat(self.above, pid)
         if seen is None or (before < math.inf and seen.started >= int(before * _TICKS)):
             return None
         return seen
@@ -68,14 +75,15 @@ class Proc:
         return max(0.0, self.boottime() - seen.started / _TICKS)
 
 
-def proc_of(root: Path) -> Proc:
-    """Return the /proc below `root` as this process sees it."""
-    status = _status(root)
+def proc_of(root: Path, host: Path | None = None) -> Proc:
+    """Return the /proc below `host`, or else `root`, as this process sees it; /sys is below `root`."""
+    above = root if host is None else host
+    status = _status(above)
     inner = status.get("NSpid", "").split()
     # Our pid as this /proc counts: that of the host, mounted in a container, counts otherwise than we do.
     pid = int(inner[0]) if inner else os.getpid()
     parent = int(status.get("PPid", "") or os.getppid())
-    return Proc(root, frozenset({pid, parent}) - {0}, foreign=_is_foreign(root, nested=len(inner) > 1))
+    return Proc(root, frozenset({pid, parent}) - {0}, foreign=_is_foreign(above, nested=len(inner) > 1), host=host)
 
 
 def read_stat(root: Path, pid: int) -> Seen | None:

@@ -37,6 +37,8 @@ class OpenContext(msgspec.Struct, frozen=True, kw_only=True):
     `read` of the same provider for the energy group before it returns, so a provider holds no half-made state."""
     root: Path = Path("/")
     """Where /proc, /sys and /opt are looked for."""
+    host: Path | None = None
+    """Below which /proc is where a container has the host's; None: it is below `root`."""
     scenario: str | None = None
     """Path of a scenario file; only the simulated provider reads it."""
 

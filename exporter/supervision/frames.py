@@ -25,6 +25,8 @@ class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     provider: str
     """Its name in PROVIDERS."""
     root: str = "/"
+    host: str | None = None
+    """Below which the host's /proc is, if not below the root."""
     scenario: str | None = None
     opener: str | None = None
     """`module:attribute` of an opener that is taken instead of the one in PROVIDERS."""

@@ -44,7 +44,12 @@ class Worker:
     def run(self) -> int:
         """Serve until asked to end; return the exit status. Raises ParentGoneError."""
         request = self._start.request
-        context = OpenContext(between_calls=self._between_calls, root=Path(request.root), scenario=request.scenario)
+        context = OpenContext(
+            between_calls=self._between_calls,
+            root=Path(request.root),
+            host=None if request.host is None else Path(request.host),
+            scenario=request.scenario,
+        )
         try:
             provider, version = self._opener(context)
         except ProviderError as error:

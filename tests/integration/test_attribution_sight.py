@@ -16,7 +16,10 @@ from typing import Any
 import pytest
 
 from exporter.attribution.cgroup import parse
+from exporter.providers.simulated.machine import Machine
+from exporter.providers.simulated.scenario import load_scenario
 from tests.integration.daemon import Daemon, Samples, running
+from tests.native.plan import standin_environment, write_plan
 from tests.tools import end, unavailable
 
 NOBODY = 65534
@@ -53,22 +56,33 @@ def daemon(
     pids: list[int],
     *enter: str,
     user: int | None = None,
+    driver: bool = False,
     attribution: Mapping[str, Any] | None = None,
     rows: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[Daemon]:
-    """A daemon over a GPU with these processes. `enter`: the command that its interpreter is started with."""
-    (directory / "scenario.yaml").write_text(
-        json.dumps({"devices": [{"model": "H100-SXM", "processes": [*map(_row, pids), *rows]}]})
-    )
-    (directory / "config.yaml").write_text(
-        json.dumps({"simulate": "scenario.yaml", "attribution": {"kubelet_socket": None, **(attribution or {})}})
-    )
+    """A daemon over a GPU with these processes.
+
+    `enter`: the command that its interpreter is started with. `driver`: NVML tells the pids, and nothing else of them.
+    """
+    scenario = json.dumps({"devices": [{"model": "H100-SXM", "processes": [*map(_row, pids), *rows]}]})
+    options: dict[str, Any] = {"attribution": {"kubelet_socket": None, **(attribution or {})}}
+    environment = {}
+    if driver:
+        write_plan(directory / "plan", Machine(load_scenario(scenario), time.monotonic()))
+        environment = standin_environment(directory / "plan")
+        options["providers"] = ["nvidia"]
+    else:
+        (directory / "scenario.yaml").write_text(scenario)
+        options["simulate"] = "scenario.yaml"
+    (directory / "config.yaml").write_text(json.dumps(options))
     python = directory / "python"
     become = [] if user is None else [*AS_USER, f"--reuid={user}", f"--regid={user}"]
     words = " ".join([*enter, *become, sys.executable])
     python.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
     python.chmod(0o755)
-    with running("--config.file", str(directory / "config.yaml"), log=directory / "log", python=str(python)) as made:
+    with running(
+        "--config.file", str(directory / "config.yaml"), log=directory / "log", python=str(python), env=environment
+    ) as made:
         yield made
         made.process.kill()  # unshare lets nobody ask what it started to end, but takes it along
 
@@ -150,21 +164,25 @@ def test_in_another_pid_namespace(tmp_path: Path) -> None:
         assert set(users(found).values()) <= {""}
 
 
-def test_in_another_pid_namespace_with_the_proc_of_the_host(tmp_path: Path) -> None:
+@pytest.mark.parametrize("driver", [False, True])
+def test_in_another_pid_namespace_with_the_proc_of_the_host(tmp_path: Path, driver: bool) -> None:
     host = tmp_path / "host"
     (host / "proc").mkdir(parents=True)
     (host / "etc").mkdir()
     (host / "etc/passwd").write_text("tenant:x:1:1::/:/bin/sh\n")
     bound = ("unshare", "--mount", "--", "sh", "-c", f"'mount --rbind /proc {host}/proc && exec \"$@\"'", "sh", *APART)
-    with tenant(OTHER) as pid, daemon(tmp_path, [pid], *bound, attribution={"proc": str(host / "proc")}) as made:
+    with (
+        tenant(OTHER) as pid,
+        daemon(tmp_path, [pid], *bound, driver=driver, attribution={"proc": str(host / "proc")}) as made,
+    ):
         found = page(made)
         assert seen(found) == (1, "", unknown(pid))
         assert users(found)[pid] in ("daemon", "tenant")  # of the host itself, for those who may look through its init
 
 
 def test_proc_that_is_of_another_namespace(tmp_path: Path) -> None:
-    inner = tmp_path / "inner"
-    inner.mkdir()
+    inner = tmp_path / "inner/proc"
+    inner.mkdir(parents=True)
     holder = subprocess.Popen(
         [*APART, "sh", "-c", f"mount -t proc proc {inner} && touch {tmp_path}/mounted && exec sleep 600"]
     )

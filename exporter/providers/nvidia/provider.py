@@ -53,7 +53,7 @@ def open_library(
         raise ProviderError("NVML does not start: a GPU is lost") from error
     except (AbsentError, BrokenError) as error:
         raise ProviderError(f"NVML does not start ({error})") from error
-    processes = ProcessReader(proc_of(context.root) if proc is None else proc, wall_clock)
+    processes = ProcessReader(proc_of(context.root, context.host) if proc is None else proc, wall_clock)
     provider = NvidiaProvider(nvml, context, processes, clock=clock)
     try:
         return Opened(provider, provider.version("nvmlSystemGetNVMLVersion"))
