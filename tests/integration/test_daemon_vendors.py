@@ -343,7 +343,13 @@ def test_every_metric_of_the_table_is_filled_by_each_vendor_that_can(
     environment = standin_environment(tmp_path / "plan")
     if vendor == "amd":
         environment |= amdsmi_tree("7.0.2", tmp_path)
-    daemon = start_daemon("--provider", vendor, "--journal.directory", str(tmp_path / "journal"), env=environment)
+    (tmp_path / "jobs").mkdir()
+    for number in range(len(fleet.devices)):
+        (tmp_path / "jobs" / str(number)).write_text("17\n")
+    config = tmp_path / "config.yaml"
+    config.write_text(f"attribution: {{job_files: {tmp_path}/jobs}}\n")
+    arguments = ("--provider", vendor, "--config.file", str(config), "--journal.directory", str(tmp_path / "journal"))
+    daemon = start_daemon(*arguments, env=environment)
     absent = (NVIDIA_ALONE if vendor == "amd" else AMD_ALONE) | WHERE_SOMETHING_IS_WRONG | AFTER_MINUTES
     # AMD's throttling is told from two reads, which are 5 s apart, and figures of a pass come when it is over.
     deadline = time.monotonic() + 20

@@ -26,7 +26,7 @@ devices:
 
 MOVING = re.compile(
     r"^(gpu_energy_\w*(joules|seconds)_total|gpu_energy_(divergence|uncertainty)_ratio|gpu_busy_seconds_total|gpu_throttle_seconds_total"
-    r"|\w+_timestamp_seconds|gpu_exporter_sample_duration_seconds|gpu_exporter_devices_expected"
+    r"|gpu_processes|\w+_timestamp_seconds|gpu_exporter_sample_duration_seconds|gpu_exporter_devices_expected"
     r"|gpu_exporter_build_info)(?P<labels>\{.*\})? .*$"
 )
 """Series whose value, or label, is not the same in each run: the series is compared, its value is not."""
@@ -44,7 +44,9 @@ def test_a_training_node_of_four_mi350x(start_daemon: Callable[..., Daemon], tmp
     machine = Machine(load_scenario(TRAINING, name="training.yaml"), time.monotonic() - 3600)
     write_plan(tmp_path / "plan", machine)
     environment = {**amdsmi_tree("7.0.2", tmp_path), "GPU_EXPORTER_PLAN": str(tmp_path / "plan")}
-    daemon = start_daemon("--provider", "amd", env=environment)
+    # Who uses the GPUs is told by the machine that the test runs on.
+    (tmp_path / "config.yaml").write_text("attribution: {enabled: false}\n")
+    daemon = start_daemon("--provider", "amd", "--config.file", str(tmp_path / "config.yaml"), env=environment)
     daemon.scrape_until(
         lambda page: len(page.all("gpu_throttle_seconds_total")) > 0 and len(page.all("gpu_busy_seconds_total")) == 4
     )
