@@ -81,11 +81,13 @@ class Attributor:
         interval: float,
         *,
         module: str = "exporter.attribution.agent",
+        deadline: float = DEADLINE_SECONDS,
         random: Random | None = None,
     ) -> None:
         """Start nothing yet; needs a running event loop.
 
-        `interval`: seconds between two reads of the processes. `module`: what the agent runs.
+        `interval`: seconds between two reads of the processes. `module`: what the agent runs. `deadline`: seconds for
+        an answer.
         """
         self._world = world
         self._publish = publish
@@ -93,6 +95,7 @@ class Attributor:
         self._enabled = config.enabled
         self._interval = max(ASK_SECONDS, min(interval, LONGEST_SECONDS))
         self._module = module
+        self._deadline = deadline
         self._loop = asyncio.get_running_loop()
         self._retry = Backoff(1.0, 60.0, random or Random())  # noqa: S311 -- jitter
         self._output = Output(time.monotonic())
@@ -149,7 +152,7 @@ class Attributor:
             if self._late(now) and not agent.killed:
                 self._on_answer(agent)  # it may have come while this process stood still
             if self._late(now):
-                self._end(f"it has not answered for more than {DEADLINE_SECONDS:.0f} seconds")
+                self._end(f"it has not answered for more than {self._deadline:g} seconds")
             elif self._answered_at > self._spawned_at and now - self._spawned_at > HEALTHY_SECONDS:
                 self._retry.reset()
         if self._agent is None and self._enabled and now >= self._spawn_at and has_devices(self._world()):
@@ -161,7 +164,7 @@ class Attributor:
             self._forget_claims()
 
     def _late(self, now: float) -> bool:
-        return self._asked_at is not None and now - self._asked_at > DEADLINE_SECONDS
+        return self._asked_at is not None and now - self._asked_at > self._deadline
 
     def _spawn(self, now: float) -> None:
         try:

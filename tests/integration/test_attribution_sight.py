@@ -180,6 +180,12 @@ def test_in_another_pid_namespace_with_the_proc_of_the_host(tmp_path: Path, driv
         assert users(found)[pid] in ("daemon", "tenant")  # of the host itself, for those who may look through its init
 
 
+def test_in_a_control_group_namespace_of_our_own(tmp_path: Path) -> None:
+    # The process is in our own group, which is shown as `/`: it is not taken for one that is in no group at all.
+    with tenant(OTHER) as pid, daemon(tmp_path, [pid], "unshare", "--cgroup", "--") as made:
+        assert seen(page(made)) == (1, "", 1)
+
+
 def test_proc_that_is_of_another_namespace(tmp_path: Path) -> None:
     inner = tmp_path / "inner/proc"
     inner.mkdir(parents=True)

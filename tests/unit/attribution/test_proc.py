@@ -1,8 +1,11 @@
 import os
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from exporter.attribution.cgroup import Level
 from exporter.attribution.proc import MOST_PROCESSES, REREAD_SECONDS, Proc, Sights
@@ -137,6 +140,57 @@ def test_what_is_not_asked_for_is_forgotten(proc: Path, tmp_path: Path) -> None:
     source.look(ask())
     write_process(proc, PID, SERVICE, name="after")
     assert source.look(ask(asked)).seen[asked].name == "after"
+
+
+Lives = list[tuple[int, int, int]]
+"""Who lives one after the other: pid, start, and the number of the service that it is of."""
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(70, 73), st.integers(1, 4), st.integers(0, 9)), max_size=12), st.data())
+def test_whatever_lives_and_dies_nobody_has_the_owner_of_another(lives: Lives, data: st.DataObject) -> None:
+    with TemporaryDirectory() as directory:
+        proc = write_host(Path(directory))
+        clock = Clock()
+        source = Proc(str(proc), directory, clock)
+        services: dict[Process, set[str]] = {}
+        now: dict[int, Process] = {}
+        for pid, started, service in lives:
+            process = Process(pid, started)
+            if process in services:
+                continue  # a pid and a start name one process for the life of the boot
+            write_process(proc, pid, f"0::/system.slice/{service}.service\n", started=started)
+            services[process] = {f"{service}.service"}
+            now[pid] = process
+            asked = data.draw(st.sets(st.sampled_from(list(services))))
+            clock.now += data.draw(st.sampled_from([1.0, REREAD_SECONDS]))
+            sights = source.look(ask(*asked))
+            for seen_as, seen in sights.seen.items():
+                assert (seen.pid, seen.started) == (seen_as.pid, seen_as.started)
+                assert seen.place is not None
+                assert seen.place.unit in services[seen_as]
+            # Whoever is there and is asked for is seen.
+            assert asked & set(now.values()) <= sights.seen.keys()
+
+
+def test_permission_is_an_outcome_of_its_own(proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to read as somebody else; run as root")
+    allowed, denied = Process(PID, 5000), Process(PID + 1, 5000)
+    write_process(proc, allowed.pid, SERVICE)
+    write_process(proc, denied.pid, SERVICE)
+    (proc / str(denied.pid) / "cgroup").chmod(0)
+    tmp_path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    source = Proc("proc", ".")
+    os.seteuid(65534)
+    try:
+        sights = source.look(ask(allowed, denied))
+    finally:
+        os.seteuid(0)
+    assert set(sights.seen) == {allowed}
+    assert sights.ended == frozenset()
+    assert sights.trouble == "some processes may not be looked at: permission denied"
 
 
 def test_too_many_processes_are_left_out_and_said(proc: Path, tmp_path: Path) -> None:
