@@ -14,6 +14,9 @@ NOT_YET = "it has not answered yet"
 SILENT_SECONDS = 60.0
 """What a source said is dropped when it has said nothing since for so long, although it was asked."""
 
+_MOST_CHARACTERS = 300
+"""Of a reason."""
+
 _T = TypeVar("_T")
 
 
@@ -114,6 +117,10 @@ class Asker(Generic[_T]):
         except NothingToAskError:
             return None, "", True
         except SourceError as error:
-            return None, str(error) or "it does not say why", False
+            return None, _cut(str(error)) or "it does not say why", False
         except Exception as error:  # noqa: BLE001 -- a source that breaks must not take the others with it
-            return None, f"it broke: {type(error).__name__}: {error}", False
+            return None, _cut(f"it broke: {type(error).__name__}: {error}"), False
+
+
+def _cut(reason: str) -> str:
+    return reason if len(reason) <= _MOST_CHARACTERS else f"{reason[:_MOST_CHARACTERS]}..."

@@ -50,7 +50,7 @@ class _Line(NamedTuple):
 _HEX = r"[0-9a-f]{64}"
 _UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
 # With the systemd driver a pod's slice repeats the names of those above it, which for kind begin with `kubelet-`.
-_POD = re.compile(rf"(?:(?:[a-z0-9]+-)*kubepods-(?:burstable-|besteffort-)?)?pod({_UID})(?:\.slice)?")
+_POD = re.compile(rf"(?:(?:.+-)?kubepods-(?:burstable-|besteffort-)?)?pod({_UID})(?:\.slice)?")
 _CONTAINER = re.compile(
     rf"(?:cri-containerd|containerd|crio|docker|libpod|nerdctl)-({_HEX})(?:\.scope)?|libpod-payload-({_HEX})"
 )

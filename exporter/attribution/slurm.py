@@ -118,7 +118,8 @@ class _Places:
             for partition in held.partitions:
                 if partition.uuid is not None:
                     self._uuids[partition.uuid] = (held.device.key, partition.partition)
-        self._vendor = next((held.device.vendor for held in question.held), "nvidia")
+        vendors = {held.device.vendor for held in question.held}
+        self._vendor = vendors.pop() if len(vendors) == 1 else None
         self.unplaced = 0
 
     def of(self, job: _Job) -> list[Place]:
@@ -130,6 +131,8 @@ class _Places:
         return [place for place in found if place is not None]
 
     def _whole(self, number: int) -> Place | None:
+        if self._vendor is None:
+            return None  # GPUs of both vendors have the number
         place = self._ordinals.gpu(number, self._vendor)
         # With MIG, Slurm counts instances, in an order of its own.
         cut = place is not None and place[1] is None and self._ordinals.partitioned(place[0])
@@ -138,11 +141,8 @@ class _Places:
 
 def _jobs(cgroups: str) -> dict[str, list[str]]:
     """Return the directories of all jobs by their number, of whichever version of control groups Slurm uses."""
-    parents = [
-        f"{cgroups}/system.slice/{name}"
-        for name in _directories(f"{cgroups}/system.slice")
-        if name.endswith("slurmstepd.scope")
-    ]
+    slices = (f"{cgroups}/{name}" for name in _directories(cgroups) if name.endswith(".slice"))
+    parents = [f"{at}/{name}" for at in slices for name in _directories(at) if name.endswith("slurmstepd.scope")]
     for controller in _V1_CONTROLLERS:
         base = f"{cgroups}/{controller}"
         for name in _directories(base):

@@ -77,6 +77,11 @@ CASES = (
     Case("pod of which nobody knows the name", f"0::/kubepods/burstable/pod{OTHER_UID}/{ID}\n", f"pod/{OTHER_UID}"),
     Case("pod, removed", f"0::{_BURSTABLE}/cri-containerd-{ID}.scope (deleted)\n", POD),
     Case("docker in a pod", f"0::{_BURSTABLE}/cri-containerd-{ID}.scope/docker/{OTHER_ID}\n", POD),
+    Case(
+        "systemd, kubelet in a slice of its own",
+        f"0::/my\\x2dnode.slice/my\\x2dnode-kubepods.slice/my\\x2dnode-kubepods-pod{UNDERSCORED}.slice/cri-containerd-{ID}.scope\n",
+        POD,
+    ),
     # kind: the node is a container, and the kubelet lives in it.
     Case("kind, cgroupfs, v1", _v1(f"/docker/{OTHER_ID}/kubelet/kubepods/burstable/pod{UID}/{ID}"), POD),
     Case("kind, systemd, v2", f"0::{_KIND_SYSTEMD}/cri-containerd-{ID}.scope\n", POD),

@@ -118,6 +118,15 @@ def test_broken_source_is_no_end(stage: Stage) -> None:
     assert stage.told() == Told("b", "")
 
 
+def test_long_reason_is_cut(stage: Stage) -> None:
+    def fails_at_length(_: Question) -> str:
+        raise SourceError("x" * 10_000)
+
+    stage.ask("a")
+    stage.let(fails_at_length)
+    assert len(stage.told().reason) == 303
+
+
 def test_nothing_to_ask(stage: Stage) -> None:
     stage.ask("a")
     stage.let(absent)

@@ -60,6 +60,7 @@ def node(tmp_path: Path) -> Node:
     [
         f"{V2}/step_batch/user/task_0",
         "system.slice/node7_slurmstepd.scope/job_4711/step_0/user/task_1",
+        "batch.slice/slurmstepd.scope/job_4711/step_batch/user/task_0",
         f"{V1}/step_batch/task_0",
         f"{V1}/step_0",
         "cpuset/slurm_node7/uid_1000/job_4711/step_0/task_0",
@@ -152,6 +153,12 @@ def test_gpus_of_amd_have_indices(node: Node) -> None:
     node.run(f"{V2}/step_0/user/task_0", SLURM_JOB_ID="4711", SLURM_JOB_GPUS="1")
     amd = [Held(device=Device(vendor="amd", key=f"a{n}", index=n, minor=128 + n)) for n in range(2)]
     assert node.grants(*amd) == [("slurm/4711", "a1", None)]
+
+
+def test_numbers_mean_nothing_where_two_vendors_have_them(node: Node) -> None:
+    node.run(f"{V2}/step_0/user/task_0", SLURM_JOB_ID="4711", SLURM_JOB_GPUS="0")
+    found = node.look(*GPUS, Held(device=Device(vendor="amd", key="a0", index=0)))
+    assert (found.grants, found.unplaced_devices) == ((), 1)
 
 
 def test_job_that_is_over_is_gone_at_once(node: Node) -> None:
