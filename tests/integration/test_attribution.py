@@ -6,9 +6,11 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.integration.daemon import Daemon, Samples
+from tests.kubelet.mock import Node, generate, serving
 from tests.unit.attribution import hosts
 from tests.unit.attribution.hosts import CASES, write_host, write_pod_logs, write_process
 
@@ -88,6 +90,27 @@ def test_page_names_the_owner_of_every_process(start_daemon: StartDaemon, tmp_pa
             assert names[0].endswith(found[kind]), case.runtime
             assert found[kind], case.runtime
     assert sources(page) == {"proc": 1, "job_files": 1, "pod_logs": 1}
+
+
+def test_process_and_allocation_of_a_pod_are_one_workload(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    stubs = generate(tmp_path)
+    with TemporaryDirectory() as short:  # the name of a socket has 107 bytes
+        socket = Path(short) / "kubelet.sock"
+        place = {**host(tmp_path), "kubelet_socket": str(socket), "job_files": None}
+        gpu = {"model": "H100-SXM", "processes": [running(0)]}
+        daemon = start_daemon("--config.file", str(write_config(tmp_path, place, gpu)))
+        uuid = daemon.scrape_until(lambda page: "gpu_info" in page).labels("gpu_info")["uuid"]
+        node = Node(stubs)
+        # The kubelet knows names, and neither uids nor ids of containers; the process has those, and no names.
+        node.add(
+            "trainer-0", node.container({"nvidia.com/gpu": (uuid,)}), node.container(name="sidecar"), namespace="team-a"
+        )
+        with serving(node, socket):
+            page = daemon.scrape_until(lambda page: "gpu_workload_allocation_ratio" in page)
+    assert [labels["workload"] for labels, _ in page.all("gpu_workload_info")] == [hosts.POD]
+    assert page.value("gpu_workload_allocation_ratio", workload=hosts.POD) == 1
+    info = page.labels("gpu_process_info", pid=str(FIRST))
+    assert (info["k8s_container"], info["pod_uid"], info["container_id"]) == ("main", hosts.UID, hosts.ID)
 
 
 def test_idle_holder_of_a_gpu_is_visible(start_daemon: StartDaemon, tmp_path: Path) -> None:
