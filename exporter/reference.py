@@ -75,8 +75,9 @@ is not shown any longer takes its joules along, and begins at 0 if it comes back
 
 Each step of the GPU's total is divided at once:
 
-- At zero load all of it is idle. Under load, as much is idle as the lowest power that was seen at zero load (the mean
-  of 10 s) would have used; before that was seen, nothing is.
+- At zero load all of it is idle; where no load is told (MIG), that is while nobody runs anything there. Under load, as
+  much is idle as the lowest power that was seen at zero load (the mean of 10 s) would have used; before that was seen,
+  nothing is.
 - The idle part goes to whoever holds the GPU, by `gpu_workload_allocation_ratio`; what nobody holds is unattributed.
 - The active part goes to the one workload that runs processes there, or, where none does, that holds it. Where there
   are several, it goes by the work that was measured of each process, or of each partition. Where that was not measured,
@@ -84,6 +85,7 @@ Each step of the GPU's total is divided at once:
 - Shares of work are those of the newest look at the processes (`sampling.processes_seconds`), and count from there on:
   where loads change faster, one workload gets now and then what another has used.
 - Processes that may not be inspected (`gpu_processes{state="uninspectable"}`) are taken for absent.
+- Of a card whose one sensor covers two dies (MI250), all is charged to those on the first.
 - What is used from a start of the exporter until its sources have told is unattributed.
 
 A partition is the share of the GPU that its memory is; partitions that share memory are alike. At most 64 workloads

@@ -15,7 +15,7 @@ from exporter.fleet.processes import Selection, Shown
 from exporter.fleet.record import CardRecord
 from exporter.fleet.tenants import Claims
 from exporter.metrics import SENSORS, Block
-from exporter.model import Device, DeviceSnapshot, GpuState, Group, PartitionSample, Sample
+from exporter.model import Device, DeviceSnapshot, GpuState, Group, PartitionSample, ProcessSample, Sample
 
 _VITAL = frozenset({Group.ENERGY, Group.LOAD})
 """What a device that answers always gives."""
@@ -264,16 +264,17 @@ class Card:
         load, state = self._reading(Group.LOAD, now), self._reading(Group.STATE, now)
         users = self._reading(Group.PROCESSES, now)
         partitions = () if state is None else state.partitions or ()
+        processes = None if users is None else users.processes
         return Seen(
             key=self.device.key,
             now=now,
             wall=None if self._ahead is None else now + self._ahead,
             progress=self._meter.progress,
-            load=_load(load, partitions),
+            load=_load(load, partitions, processes),
             busy_seconds=self._busy.seconds,
             memory_size=None if load is None else load.memory_size_bytes,
             partitions=partitions,
-            processes=None if users is None else users.processes,
+            processes=processes,
             processes_until=self._taken.get(Group.PROCESSES, 0.0) + self._lifetimes[Group.PROCESSES],
         )
 
@@ -323,9 +324,17 @@ class Card:
         self._same_until = -math.inf
 
 
-def _load(load: Sample | None, partitions: Sequence[PartitionSample]) -> float | None:
-    """Return that of the device, or of the busiest of its partitions where it tells none of its own."""
-    if load is not None and load.utilization_ratio is not None:
-        return load.utilization_ratio
+def _load(
+    load: Sample | None, partitions: Sequence[PartitionSample], processes: Sequence[ProcessSample] | None
+) -> float | None:
+    """Return that of the device, or of the busiest of its partitions where it tells none of its own.
+
+    MIG tells neither: there it is known to be 0 where nobody runs anything.
+    """
+    if load is None or load.utilization_ratio is not None:
+        return None if load is None else load.utilization_ratio
     loads = [part.utilization_ratio for part in partitions]
-    return None if None in loads else max((load for load in loads if load is not None), default=None)
+    known = [ratio for ratio in loads if ratio is not None]
+    if known and len(known) == len(loads):
+        return max(known)
+    return 0.0 if processes is not None and not processes else None

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.config import ProcessesConfig
+from exporter.config import ProcessesConfig, SamplingConfig
+from exporter.fleet import Fleet
 from exporter.fleet.processes import LEAD, OTHER, Selection, Shown
 from exporter.fleet.tenants import claims
 from exporter.model import Group, Owner, ProcessSample, ProcessSeries, Workload
@@ -188,6 +189,17 @@ def test_what_is_left_out_is_counted_on_the_page() -> None:
     host.wait(40.0)
     assert host.world.series_dropped == {}
     assert host.cards["nvidia0"].process_series == ()
+
+
+def test_a_fleet_shows_processes_as_configured() -> None:
+    host = Host(card(1))
+    host.fleet = Fleet([("nvidia", True)], SamplingConfig(), ProcessesConfig(top=1, labels=("user",)))
+    host.fleet.enumerated("nvidia", (card(1),), host.now)
+    host.read(card(1), Group.PROCESSES, processes=(process(1), process(2, memory=5.0)))
+    host.fleet.attributed(attribution(owner(1, "a"), owner(2, "b", user="bob")), host.now)
+    shown = host.cards["nvidia0"]
+    assert [(one.user, one.memory_used_bytes) for one in shown.process_series] == [("ann", GB), (OTHER, 5.0)]
+    assert shown.process_owners == ()
 
 
 def test_owners_that_become_known_change_the_page_and_nothing_else_does() -> None:

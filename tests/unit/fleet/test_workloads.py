@@ -7,7 +7,7 @@ import pytest
 
 from exporter.config import AttributionConfig
 from exporter.fleet import Fleet
-from exporter.fleet.record import MOST_WORKLOADS, FleetRecord
+from exporter.fleet.record import MOST_WORKLOADS, MOST_WORKLOADS_IN_ALL, FleetRecord, impossible
 from exporter.fleet.tenancy import MOST_CHARACTERS
 from exporter.model import Allocation, Attribution, Group, PartitionSample, SourceStatus, WorkloadSnapshot, World
 from tests.unit.fleet.hosts import WALL, Host, card
@@ -272,6 +272,19 @@ def test_work_in_partitions_that_was_not_measured_is_nobodys_unless_one_is_alone
     assert charged(host) == {"a": (2_000.0, 0.0), "b": (0.0, 0.0)}
 
 
+def test_where_no_load_is_told_it_is_0_while_nobody_runs_anything() -> None:
+    host = partitioned(*MIG, load=None)
+    host.fleet.attributed(
+        attribution(owner(7, "a"), grant("a", partition="gi1"), grant("b", partition="gi2")), host.now
+    )
+    passes(host)
+    run(host, 8, 400.0, load=None, memory_size_bytes=80e9)
+    assert charged(host) == {"a": (0.0, 1_600.0), "b": (0.0, 400.0)}
+    passes(host, process(7, partition="gi1"))
+    run(host, 1, 400.0, load=None, memory_size_bytes=80e9)
+    assert charged(host) == {"a": (400.0, 1_600.0), "b": (0.0, 400.0)}
+
+
 def test_a_recycled_pid_is_not_its_predecessor() -> None:
     host = running(owner(7, "a"))
     passes(host, process(7, 1.0))
@@ -359,6 +372,21 @@ def test_there_is_room_for_so_many_and_the_others_are_counted() -> None:
     assert rest(host) == pytest.approx(1_150 * (1 - 0.01 * MOST_WORKLOADS))
     host.fleet.attributed(attribution(*many[6:]), host.now)  # those that are gone make room
     assert set(workloads(host)) == {grant_.workload.k8s_pod for grant_ in many[6:]}
+    assert host.world.series_dropped == {}
+
+
+def test_there_is_room_for_so_many_on_all_gpus_together() -> None:
+    count = MOST_WORKLOADS_IN_ALL // MOST_WORKLOADS + 1
+    host = Host(*(card(number) for number in range(count)))
+    everywhere = [grant(f"pod-{n:02}", number) for number in range(count) for n in range(MOST_WORKLOADS)]
+    host.fleet.attributed(attribution(*everywhere), host.now)
+    assert sum(len(shown.workloads) for shown in host.cards.values()) == MOST_WORKLOADS_IN_ALL
+    assert host.world.series_dropped == {"gpu_workload_info": MOST_WORKLOADS}
+    assert impossible(host.fleet.record(host.now), host.now) is None
+    host.fleet.attributed(attribution(*everywhere[MOST_WORKLOADS:]), host.now)
+    host.wait(LINGER)
+    assert host.cards["nvidia0"].workloads == ()
+    host.fleet.attributed(attribution(*everywhere[MOST_WORKLOADS:], unplaced_devices=1), host.now)
     assert host.world.series_dropped == {}
 
 

@@ -29,6 +29,7 @@ TOTALS = (
     "gpu_workload_energy_joules_total",
     "gpu_workload_allocated_seconds_total",
 )
+PARTS = ("gpu_unattributed_energy_joules_total", "gpu_workload_energy_joules_total")
 TENANT = attribution(grant("train", 1), grant("train", 2, share=0.5))
 """Somebody who has the first GPU, and who of half of the second is charged nothing: nobody sees who works there."""
 START = "gpu_energy_start_timestamp_seconds"
@@ -205,6 +206,9 @@ class Life:
         for gpu in GPUS:
             if (start := page.get(START, {}).get(gpu.key)) is None:
                 continue
+            parts = [page.get(name, {}).get(gpu.key) for name in PARTS]
+            if None not in parts:
+                assert sum(parts) == pytest.approx(page[TOTALS[0]][gpu.key], rel=1e-9), "a page does not add up"
             for name in TOTALS:
                 value = page.get(name, {}).get(gpu.key)
                 before_start, before = self.served.get((name, gpu.key), (start, 0.0))
