@@ -590,8 +590,10 @@ def _owner(o: Owner) -> Reading:
 
 
 def _energy_parts(w: WorkloadSnapshot) -> Reading:
-    parts = zip(ENERGY_PARTS, (w.active_joules, w.idle_joules), strict=True)
-    return {part: joules for part, joules in parts if joules is not None}
+    active, idle = w.active_joules, w.idle_joules
+    if active is not None and idle is not None:  # at each scrape, of every workload
+        return {"active": active, "idle": idle}
+    return {part: joules for part, joules in (("active", active), ("idle", idle)) if joules is not None}
 
 
 OWNER_METRICS: tuple[MetricSpec[Owner], ...] = (
