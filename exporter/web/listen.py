@@ -2,6 +2,7 @@
 
 import errno
 import socket
+from collections.abc import MutableMapping
 
 from exporter.addresses import parse_address
 
@@ -32,6 +33,14 @@ def open_sockets(addresses: tuple[str, ...]) -> list[socket.socket]:
             each.close()
         raise
     return sockets
+
+
+def passed_sockets(environ: MutableMapping[str, str], pid: int) -> list[socket.socket]:
+    """Return the listening sockets that systemd passed to the process `pid`, and take its variables out of `environ`.
+
+    Empty: none were passed. Raises ListenError where one cannot be served on.
+    """
+    raise NotImplementedError
 
 
 def _open(address: str) -> socket.socket:

@@ -2,12 +2,15 @@
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections.abc import Callable, Sequence
 
 from exporter.addresses import written
+from exporter.model import WebCounts
 from exporter.web.accept import Listener
 from exporter.web.connection import Connection, Site
+from exporter.web.guard import Guard
 from exporter.web.limits import Limits
 from exporter.web.listen import open_sockets
 from exporter.web.messages import Handler, Request, Response, plain
@@ -21,8 +24,14 @@ class Server:
     """Made by `serve`. Lives in the event loop that made it."""
 
     def __init__(
-        self, handler: Handler, limits: Limits, uncounted: frozenset[str], tls: Callable[[], ssl.SSLContext] | None
+        self,
+        handler: Handler,
+        limits: Limits,
+        uncounted: frozenset[str],
+        tls: Callable[[], ssl.SSLContext] | None,
+        guard: Guard | None,
     ) -> None:
+        self._guard = guard
         self._handler = handler
         self._site = Site(self._respond, limits, uncounted, tls)
         self._listeners: list[Listener] = []
@@ -38,12 +47,16 @@ class Server:
         return self._site.crowd.refused
 
     @property
+    def counts(self) -> WebCounts:
+        return WebCounts(refused=self.refused, failed=self.failures)
+
+    @property
     def connections(self) -> int:
         return len(self._site.crowd)
 
-    async def listen(self, addresses: Sequence[str]) -> None:
+    async def listen(self, addresses: Sequence[str], passed: Sequence[socket.socket] | None = None) -> None:
         """Listen on all of them or on none. Raises ListenError."""
-        sockets = open_sockets(tuple(addresses))
+        sockets = open_sockets(tuple(addresses)) if passed is None else list(passed)
         self.addresses = tuple(written(*each.getsockname()[:2]) for each in sockets)
         crowd = self._site.crowd
         self._listeners += [Listener(each, lambda: Connection(self._site), crowd.make_room) for each in sockets]
@@ -88,14 +101,17 @@ async def serve(
     limits: Limits | None = None,
     uncounted: frozenset[str] = frozenset(),
     tls: Callable[[], ssl.SSLContext] | None = None,
+    guard: Guard | None = None,
+    sockets: Sequence[socket.socket] | None = None,
 ) -> Server:
     """Serve until `close`.
 
     `uncounted` are the paths that are answered whatever `limits.max_requests` says: probes, which must not end a daemon
     for being busy. `tls` gives the context for the next connection, so that certificates can be replaced while serving.
+    `guard` says who may ask. `sockets` listen already, and are served instead of `addresses`.
 
     Raises ListenError.
     """
-    server = Server(handler, limits or Limits(), uncounted, tls)
-    await server.listen(addresses)
+    server = Server(handler, limits or Limits(), uncounted, tls, guard)
+    await server.listen(addresses, sockets)
     return server
