@@ -35,6 +35,7 @@ int mig_enabled(const target *to);
 
 /* From base units to what NVML counts in; infinite is all ones. Each returns an NVML status. */
 uint64_t scaled(double value, double scale, uint64_t all_ones);
+int whole(double value);
 int number(const plan_set *set, const char *name, unsigned *out);
 int signal32(const target *to, const char *name, double scale, unsigned *out);
 int signal64(const target *to, const char *name, double scale, uint64_t *out);

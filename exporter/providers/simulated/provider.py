@@ -19,6 +19,7 @@ from exporter.providers.simulated.scenario import ScenarioError, read_scenario
 
 BUILT_IN = Path(__file__).with_name("default.yaml")
 _SHOWN_MISTAKES = 3
+_CHATTER = b"the simulated library is talkative, and says the same again and again\n"
 
 
 def open_simulated(context: OpenContext) -> Opened:
@@ -59,6 +60,9 @@ class SimulatedProvider:
         self._machine = machine
         self._between_calls = between_calls
         self._clock = clock
+        self._closing = False
+        self._leaked: list[bytes | int] = []
+        """What is never given back."""
         self._identities = [identify(device, index) for index, device in enumerate(machine.devices)]
 
     def start(self) -> None:
@@ -78,6 +82,8 @@ class SimulatedProvider:
             simulated = self._machine.device(device.key)
         except KeyError:
             return Sample(device=device, lost=True)
+        if simulated.suffers("asleep", self._now()):
+            return Sample(device=device, asleep=True)
         readings = Readings()
         fields: Fields = {}
         taken: dict[Group, float] = {}
@@ -104,7 +110,10 @@ class SimulatedProvider:
         )
 
     def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+        """Release nothing, since nothing is held; a scenario may have it go wrong all the same."""
+        self._closing = True  # between calls the worker would read
+        with contextlib.suppress(ProviderError):
+            self._machine_call("close")
 
     def _call(self, device: SimulatedDevice, group: Group, name: str, readings: Readings) -> Fields:
         self._between_calls()
@@ -117,7 +126,8 @@ class SimulatedProvider:
         return CALLS[group][name](Moment(self._machine, device, self._now(), readings))
 
     def _machine_call(self, name: str) -> None:
-        self._between_calls()
+        if not self._closing:
+            self._between_calls()
         try:
             for fault in self._machine_faults(name):
                 self._suffer(fault)
@@ -134,7 +144,18 @@ class SimulatedProvider:
             case "hang":
                 _hang(fault.window.closes(self._now()) - self._now())
             case "crash":
-                _crash()
+                _end_by(signal.SIGSEGV)
+            case "abort":
+                _end_by(signal.SIGABRT)
+            case "exit":
+                os._exit(fault.status)
+            case "flood":
+                _flood(int(fault.bytes))
+            case "leak_memory":
+                self._leaked.append(b"\x5a" * int(fault.bytes))
+            case "leak_descriptors":
+                with contextlib.suppress(OSError):  # there are too many already
+                    self._leaked.append(os.open(os.devnull, os.O_RDONLY))
             case "delay":
                 _sleep(fault.seconds)
             case "error":
@@ -166,7 +187,14 @@ def _hang(seconds: float) -> None:
     _sleep(seconds)
 
 
-def _crash() -> None:
-    """End as a library does that follows a null pointer."""
-    signal.signal(signal.SIGSEGV, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGSEGV)
+def _end_by(number: signal.Signals) -> None:
+    """End as a library does that follows a null pointer, or gives up."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _flood(size: int) -> None:
+    """Print to descriptors 1 and 2, past every stream of the program."""
+    for descriptor in (1, 2):
+        for begin in range(0, size, len(_CHATTER)):
+            os.write(descriptor, _CHATTER[: size - begin])
