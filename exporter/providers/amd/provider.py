@@ -17,6 +17,7 @@ from exporter.providers.amd.processes import read_processes
 from exporter.providers.amd.readings import Residency, read_load, read_state
 from exporter.providers.protocol import OpenContext
 from exporter.providers.sanitise import Readings
+from exporter.providers.sysfs import is_suspended
 
 _ORDER = (Group.ENERGY, Group.LOAD, Group.STATE, Group.PROCESSES)
 _OFF_THE_BUS = b"\xff" * 4
@@ -62,8 +63,8 @@ class AmdProvider:
         self._residency = {key: value for key, value in self._residency.items() if key in packages}
         known, devices = self._devices, {}
         for key, package in packages.items():
-            if key in known and self._asleep(package):
-                devices[key] = known[key]
+            if self._asleep(package):
+                devices[key] = known.get(key) or _sketch(package)
                 continue
             # A handle that died since the enumeration costs its device until the next one.
             with contextlib.suppress(HandleGone):
@@ -78,13 +79,13 @@ class AmdProvider:
             if self._asleep(package):
                 return Sample(device=device, asleep=True)
             with contextlib.suppress(HandleGone):
-                return self._read(device, package, groups)
+                return self._read(self._described(device, package), package, groups)
         elif self._clock() < self._missing_since.get(device.key, -math.inf) + _LOOK_AGAIN_SECONDS:
             return Sample(device=device, lost=True)
         package = self._enumerate().get(device.key)
         if package is not None:
             with contextlib.suppress(HandleGone):
-                return self._read(device, package, groups)
+                return self._read(self._described(device, package), package, groups)
         self._packages.pop(device.key, None)
         self._missing_since[device.key] = self._clock()
         return Sample(device=device, lost=True)
@@ -106,6 +107,9 @@ class AmdProvider:
                 taken_at[group], took[group] = (begun + ended) / 2, ended - begun
                 answers[group] = self._calls.answered - before
                 self._calls.answered = before  # an urgent read of another device within this one does not count
+        if readings.failed and self._asleep(package):
+            # It went to sleep under the read: the driver answers EPERM then, sooner than wake it.
+            return Sample(device=device, asleep=True)
         if self._silent(package, answers) or (readings.failed and self._lost(package)):
             return Sample(device=device, lost=True)
         return Sample(
@@ -132,8 +136,28 @@ class AmdProvider:
         return {"processes": found.samples, "process_counts": found.counts}
 
     def _enumerate(self) -> dict[str, Package]:
-        self._packages = {package.key: package for package in find_packages(self._calls, self._asics)}
+        found = find_packages(self._calls, self._asics, self._asic_asleep)
+        self._packages = {package.key: package for package in found}
         return self._packages
+
+    def _described(self, device: Device, package: Package) -> Device:
+        """Return the identity of a device, which is asked for now where it slept when it was listed."""
+        if package.key not in self._known and device == _sketch(package):
+            mode = self._about(package, anew=True).mode
+            self._devices[package.key] = describe(self._calls, package, self._root, mode)
+        return self._devices.get(package.key, device)
+
+    def _asic_asleep(self, address: str) -> Mapping[str, Any] | None:
+        """Return what the kernel knows of the ASIC at an address that is suspended; None: it is awake."""
+        # Partitions differ in the function of the address that AMD SMI makes up for them.
+        place = f"{address.rpartition('.')[0]}.0"
+        if not is_suspended(self._root, place):
+            return None
+        try:
+            unique_id = (self._root / "sys/bus/pci/devices" / place / "unique_id").read_text()
+        except (OSError, UnicodeDecodeError):
+            return {}
+        return {"asic_serial": unique_id.strip()}
 
     def _about(self, package: Package, *, anew: bool = False) -> _Known:
         known = self._known.get(package.key)
@@ -146,10 +170,7 @@ class AmdProvider:
 
     def _asleep(self, package: Package) -> bool:
         """Runtime power management has it suspended: a read through AMD SMI would wake it."""
-        try:
-            return self._pci(package, "power/runtime_status").strip() == b"suspended"
-        except OSError:
-            return False
+        return is_suspended(self._root, package.pci_address)
 
     def _silent(self, package: Package, answers: Mapping[Group, int]) -> bool:
         """Tell whether the device has given nothing for so long that it is out of reach, whatever its errors say."""
@@ -173,12 +194,23 @@ class AmdProvider:
         except Absent:
             pass
         try:
-            return self._pci(package, "config") == _OFF_THE_BUS
+            return self._config(package) == _OFF_THE_BUS
         except FileNotFoundError:
             return package.pci_address is not None and (self._root / "sys/bus/pci/devices").is_dir()
         except OSError:
             return False
 
-    def _pci(self, package: Package, file: str) -> bytes:
-        with (self._root / "sys/bus/pci/devices" / (package.pci_address or "none") / file).open("rb") as opened:
-            return opened.read(4 if file == "config" else 64)
+    def _config(self, package: Package) -> bytes:
+        with (self._root / "sys/bus/pci/devices" / (package.pci_address or "none") / "config").open("rb") as opened:
+            return opened.read(len(_OFF_THE_BUS))
+
+
+def _sketch(package: Package) -> Device:
+    """Return what is known of a package that slept whenever it was listed."""
+    return Device(
+        vendor="amd",
+        key=package.key,
+        pci_address=package.pci_address,
+        index=package.index,
+        package=package.group,
+    )
