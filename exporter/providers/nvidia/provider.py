@@ -88,28 +88,12 @@ class NvidiaProvider:
         """
         self._refuse_if_closed()
         self._driver_version = self.version("nvmlSystemGetDriverVersion")
+        awake, asleep = awake_and_asleep(self._context.root)
         found: dict[str, Gpu] = {}
         twins: list[Device] = []
-        reasons: list[str] = []
-        awake, asleep = awake_and_asleep(self._context.root)
-        places: list[tuple[str, int | str]]
-        if asleep:
-            places = [("nvmlDeviceGetHandleByPciBusId", address) for address in awake]
-        else:
-            places = [("nvmlDeviceGetHandleByIndex", index) for index in range(self._count())]
-        for function, place in places:
-            try:
-                gpu = self._identify(self._handle(function, place), place if isinstance(place, int) else None)
-            except LostError:
-                reasons.append("lost")
-            except (AbsentError, BrokenError) as error:
-                reasons.append(str(error))
-            else:
-                if gpu is None:
-                    continue
-                first = found.setdefault(gpu.device.key, gpu)
-                if first.device.pci_address != gpu.device.pci_address:
-                    twins.append(gpu.device)
+        # Where one sleeps, the others are asked for by address: a handle by index would wake it.
+        places = awake if asleep else range(self._count())
+        reasons = {self._list(place, found, twins) for place in places} - {""}
         for address in asleep:
             gpu = self._at(address) or Gpu(device=sketch(address, self._context.root), handle=None)
             found.setdefault(gpu.device.key, gpu)
@@ -119,10 +103,26 @@ class NvidiaProvider:
                 gpu.handle = None
         self._gpus = {**found, **{key: gpu for key, gpu in self._gpus.items() if key not in found}}
         if places and not self._gpus:
-            why = ", ".join(sorted(set(reasons))) or "without identity"
+            why = ", ".join(sorted(reasons)) or "without identity"
             raise ProviderError(f"{len(places)} GPUs are counted and none answers ({why})")
         # The first of two GPUs with one identity is read; the other is told, so that it does not vanish unseen.
         return (*(gpu.device for gpu in self._gpus.values()), *twins)
+
+    def _list(self, place: int | str, found: dict[str, Gpu], twins: list[Device]) -> str:
+        """Add the GPU at an index or address to those found. Returns why it does not answer, or nothing."""
+        by_index = isinstance(place, int)
+        try:
+            handle = self._handle(f"nvmlDeviceGetHandleBy{'Index' if by_index else 'PciBusId'}", place)
+            gpu = self._identify(handle, place if isinstance(place, int) else None)
+        except LostError:
+            return "lost"
+        except (AbsentError, BrokenError) as error:
+            return str(error)
+        if gpu is not None:
+            first = found.setdefault(gpu.device.key, gpu)
+            if first.device.pci_address != gpu.device.pci_address:
+                twins.append(gpu.device)
+        return ""
 
     def read(self, device: Device, groups: Groups) -> Sample:
         """Read `groups` of a GPU, known from `devices` or from before this provider was opened."""

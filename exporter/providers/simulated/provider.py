@@ -143,12 +143,12 @@ class SimulatedProvider:
         match fault.kind:
             case "hang":
                 _hang(fault.window.closes(self._now()) - self._now())
-            case "crash":
-                _end_by(signal.SIGSEGV)
-            case "abort":
-                _end_by(signal.SIGABRT)
-            case "exit":
-                os._exit(fault.status)
+            case "delay":
+                _sleep(fault.seconds)
+            case "error":
+                raise _FailedError(f"status {fault.status}")
+            case "lost":
+                raise _LostError
             case "flood":
                 _flood(int(fault.bytes))
             case "leak_memory":
@@ -156,12 +156,8 @@ class SimulatedProvider:
             case "leak_descriptors":
                 with contextlib.suppress(OSError):  # there are too many already
                     self._leaked.append(os.open(os.devnull, os.O_RDONLY))
-            case "delay":
-                _sleep(fault.seconds)
-            case "error":
-                raise _FailedError(f"status {fault.status}")
-            case "lost":
-                raise _LostError
+            case _:
+                _end(fault)
 
     def _now(self) -> float:
         return self._clock() - self._machine.epoch
@@ -187,10 +183,14 @@ def _hang(seconds: float) -> None:
     _sleep(seconds)
 
 
-def _end_by(number: signal.Signals) -> None:
-    """End as a library does that follows a null pointer, or gives up."""
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
+def _end(fault: Fault) -> None:
+    """End as a library does that follows a null pointer, gives up, or believes that the process is its own."""
+    if fault.kind == "exit":
+        os._exit(fault.status)
+    number = {"crash": signal.SIGSEGV, "abort": signal.SIGABRT}.get(fault.kind)
+    if number is not None:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
 
 def _flood(size: int) -> None:
