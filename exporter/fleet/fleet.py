@@ -57,6 +57,8 @@ class Fleet:
         self._dropped: Mapping[str, int] = {}
         self._journal_up: bool | None = None
         self._web = WebCounts()
+        self._config_reloaded = True
+        self._config_reloaded_timestamp: float | None = None
         self._awaited: dict[str, CardRecord] = {}
         """What was kept of devices that were not seen since the start."""
         self._restored_at = 0.0
@@ -155,6 +157,13 @@ class Fleet:
             self._released = flag
             self._bump(Block.EXPORTER)
 
+    def configured(self, *, well: bool, wall: float) -> None:
+        """Take whether the configuration could be read when it was asked for, at Unix time `wall`."""
+        self._config_reloaded = well
+        if well:
+            self._config_reloaded_timestamp = wall
+        self._bump(Block.EXPORTER)
+
     def dropped(self, series_dropped: Mapping[str, int]) -> None:
         """Take the series that were left off the last page, by family."""
         if series_dropped != self._dropped:
@@ -207,6 +216,8 @@ class Fleet:
                 versions=dict(self._versions),
                 workers_abandoned=self._abandoned,
                 released=self._released,
+                config_reloaded=self._config_reloaded,
+                config_reloaded_timestamp=self._config_reloaded_timestamp,
                 journal_up=self._journal_up,
                 series_dropped=self._dropped,
                 web=self._web,
