@@ -176,7 +176,7 @@ int nvmlInitWithFlags(unsigned flags)
     if (status) return status;
     if (plan_number(plan_machine(), "kernel_driver_loaded", &loaded) && loaded == 0) return DRIVER_NOT_LOADED;
     if (!(flags & NO_GPUS_IS_FINE) && !plan_count(VENDOR)) return GPU_NOT_FOUND;
-    initialised++;
+    if (!initialised++) hold_device_files();
     return SUCCESS;
 }
 
@@ -186,7 +186,10 @@ int nvmlShutdown(void)
 {
     int status = begin("nvmlShutdown");
     if (status) return status;
-    if (!--initialised) first_slot = slots_used;
+    if (!--initialised) {
+        first_slot = slots_used;
+        drop_device_files();
+    }
     return SUCCESS;
 }
 
