@@ -10,6 +10,7 @@ import msgspec
 
 from exporter.config import SamplingConfig
 from exporter.model import Device, Group, Sample
+from exporter.supervision.schedule import ALL_LOST_SECONDS
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 FRESH_SECONDS = 0.05
@@ -47,6 +48,8 @@ class Start(_Frame, frozen=True, kw_only=True):
     """Keys of devices that are read after the others."""
     only: str | None = None
     """A probe: read this device once, say so, and end."""
+    patience_seconds: float = ALL_LOST_SECONDS
+    """With every device lost for so long the library is opened anew."""
 
 
 class Fresh(_Frame, frozen=True):

@@ -19,6 +19,15 @@ class Verdict(enum.Enum):
     OUTAGE = enum.auto()
     """It is not this device: the provider as a whole does not answer."""
 
+    def told(self, key: str, deadline: float) -> str:
+        """Return it in words, for the device that missed its deadline of so many seconds."""
+        if self is Verdict.OUTAGE:
+            return "one device after the other does not answer"
+        reason = f"device {key} did not answer within {deadline:g} s"
+        if self is Verdict.STRIKE:
+            return reason
+        return f"{reason} for the second time: the others go on without it, and it is tried again now and then"
+
 
 class _Strikes:
     def __init__(self) -> None:

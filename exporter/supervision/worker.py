@@ -73,7 +73,8 @@ class Worker:
         return os.EX_OK
 
     def _serve(self, provider: Provider) -> None:
-        schedule = Schedule(self._start.sampling, self._random, self._clock())
+        start = self._start
+        schedule = Schedule(start.sampling, self._random, self._clock(), patience=start.patience_seconds)
         while not self._shutdown:
             if schedule.enumeration_due(self._clock()):
                 self._enumerate(provider, schedule)

@@ -43,7 +43,7 @@ class Host:
     def _supervise(self, provider: str, opener: str | None, sampling: SamplingConfig) -> None:
         self.fleet = Fleet([(provider, True)], sampling)
         request = WorkerRequest(provider=provider, scenario=str(self.control), opener=opener)
-        self.supervisor = Supervisor(self.fleet, [request], sampling, Random(1))
+        self.supervisor = Supervisor(self.fleet, [request], sampling, random=Random(1))
 
     def order(self, **orders: Any) -> None:
         self.orders.update(orders)

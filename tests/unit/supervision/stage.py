@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
-from exporter.config import SamplingConfig
+from exporter.config import SamplingConfig, WorkersConfig
 from exporter.model import Device, GpuState, Sample
 from exporter.supervision import frames
 from exporter.supervision.actions import Action, Kill, Restarted, Spawn, State, Status
@@ -11,12 +11,13 @@ from exporter.supervision.watch import Watch
 
 START = 1000.0
 TICK = 0.25
+DEFAULT = WorkersConfig()
 
 
 class Stage:
-    def __init__(self, devices: tuple[str, ...] = ("a", "b", "c")) -> None:
+    def __init__(self, devices: tuple[str, ...] = ("a", "b", "c"), workers: WorkersConfig = DEFAULT) -> None:
         self.now = START
-        self.watch = Watch(SamplingConfig(), Random(7), START)
+        self.watch = Watch(SamplingConfig(), Random(7), START, workers)
         self.devices = devices
         self.log: list[Action] = []
         self.immortal = False
