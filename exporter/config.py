@@ -85,7 +85,10 @@ class WebConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     max_requests: Annotated[int, Meta(ge=0, le=1000)] = 40
     """Requests served at the same time; more get 503. 0: bounded by the number of connections only."""
     config_file: Annotated[str, Meta(extra={"check": _file})] | None = None
-    """TLS, login, headers and rate limit, in the format of Prometheus' exporter toolkit."""
+    """TLS, login, headers and rate limit, in the format of Prometheus' exporter toolkit.
+
+    In a configuration file it is relative to that file.
+    """
     systemd_socket: bool = False
     """Serve on the sockets that systemd passes, instead of on `listen_addresses`."""
 
@@ -166,12 +169,20 @@ def is_averaged(kind: str | None, window: float | None) -> bool:
 def load_config(path: str | Path) -> Config:
     """Read a configuration file. Raises ConfigError with every problem in it, each with its key path."""
     # Workers import this module for its structs.
-    from exporter.strict_yaml import YamlError, load, read  # noqa: PLC0415 -- PyYAML where a file is read only
+    from exporter.strict_yaml import read  # noqa: PLC0415 -- PyYAML where a file is read only
 
     try:
-        document = load(read(path))
+        return parse_config(read(path), path)
     except OSError as e:
         raise ConfigError([f"{path}: {e.strerror}"]) from None
+
+
+def parse_config(data: bytes, path: str | Path) -> Config:
+    """Return what the configuration file `path` holds, which is `data`. Raises ConfigError."""
+    from exporter.strict_yaml import YamlError, load  # noqa: PLC0415 -- as above
+
+    try:
+        document = load(data)
     except YamlError as e:
         raise ConfigError([f"{path}: {e}"]) from None
     try:
@@ -184,9 +195,11 @@ def load_config(path: str | Path) -> Config:
         for name, directory in msgspec.structs.asdict(config.journal).items()
         if directory is not None
     }
+    web_file = config.web.config_file
     return msgspec.structs.replace(
         config,
         simulate=None if config.simulate is None else str(beside / config.simulate),
+        web=msgspec.structs.replace(config.web, config_file=None if web_file is None else str(beside / web_file)),
         journal=msgspec.structs.replace(config.journal, **journal),
     )
 

@@ -128,13 +128,6 @@ def test_workers_die_with_a_daemon_that_is_killed(start_daemon: Callable[..., Da
     daemon.until(lambda: not any(is_running(pid) for pid in workers), seconds=5)
 
 
-def test_sighup_is_answered_in_the_log_and_changes_nothing(start_daemon: Callable[..., Daemon]) -> None:
-    daemon = start_daemon("--provider", "simulated")
-    daemon.process.send_signal(signal.SIGHUP)
-    daemon.until(lambda: "SIGHUP" in daemon.log)
-    assert daemon.get().status == 200
-
-
 def test_it_says_where_it_serves_and_what_it_found(start_daemon: Callable[..., Daemon]) -> None:
     daemon = start_daemon("--provider", "simulated", "--web.listen-address=localhost:0", "--web.telemetry-path=/gpus")
     daemon.until(lambda: "GPUs found" in daemon.log)
@@ -241,7 +234,7 @@ def test_a_file_whose_name_is_no_text_can_be_checked(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.endswith(b"n\\udcff.yaml: valid\n")
+    assert done.stdout.endswith(b"n\\udcff.yaml: valid configuration\n")
 
 
 def test_mistakes_are_the_exit_code_even_if_they_cannot_be_told(tmp_path: Path) -> None:

@@ -1,27 +1,14 @@
 """What reaches the socket of a service manager."""
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from exporter.systemd import MAX_STATUS, Systemd
+from tests.notify import Manager, listening
 
 OWN = 4711
-
-
-class Manager:
-    """Receives what is sent to a socket, of which `name` is the value of $NOTIFY_SOCKET."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.bind("\0" + name[1:] if name.startswith("@") else name)
-        self.socket.settimeout(5)
-
-    def heard(self) -> str:
-        return self.socket.recv(4096).decode()
 
 
 def systemd(environment: dict[str, str]) -> Systemd:
@@ -30,9 +17,8 @@ def systemd(environment: dict[str, str]) -> Systemd:
 
 @pytest.fixture(params=["file", "abstract"])
 def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]:
-    made = Manager(str(tmp_path / "notify") if request.param == "file" else f"@gpu-exporter-test{tmp_path}")
-    yield made
-    made.socket.close()
+    with listening(str(tmp_path / "notify") if request.param == "file" else f"@gpu-exporter{tmp_path}") as made:
+        yield made
 
 
 def test_each_message_is_as_the_protocol_wants_it(manager: Manager) -> None:
@@ -98,7 +84,6 @@ def test_a_manager_that_is_gone_is_told_of_once(tmp_path: Path, caplog: pytest.L
 def test_a_status_that_was_not_heard_is_told_again(tmp_path: Path) -> None:
     told = systemd({"NOTIFY_SOCKET": str(tmp_path / "late")})
     told.status("8 of 8")
-    manager = Manager(str(tmp_path / "late"))
-    told.status("8 of 8")
-    assert manager.heard() == "STATUS=8 of 8"
-    manager.socket.close()
+    with listening(str(tmp_path / "late")) as manager:
+        told.status("8 of 8")
+        assert manager.heard() == "STATUS=8 of 8"
