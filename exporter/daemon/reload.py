@@ -71,5 +71,8 @@ async def keep_reloading(reloader: Reloader, wanted: asyncio.Event) -> None:
     while True:
         await wanted.wait()
         wanted.clear()
-        reloader.reload()
+        try:
+            reloader.reload()
+        except Exception:  # the next one may do better
+            logger.exception("the reload broke off")
         await asyncio.sleep(PAUSE_SECONDS)

@@ -13,7 +13,7 @@ from exporter.supervision.actions import Abandoned, Action, Ask, Kept, Kill, Res
 from exporter.supervision.fresh import FreshRequests
 from exporter.supervision.output import Line, Output
 from exporter.supervision.process import Process
-from exporter.supervision.watch import Watch
+from exporter.supervision.watch import RELEASED, Watch
 
 logger = logging.getLogger("exporter.supervision")
 
@@ -162,7 +162,7 @@ class Keeper:
                 self._fleet.provider_status(provider, up=up, reason=reason, library_version=library_version)
                 if news and up:
                     logger.info("provider is up", extra={"provider": provider, "library_version": library_version})
-                elif news:
+                elif news and reason != RELEASED:  # which was told once for all of them
                     level = logging.WARNING if self._fleet.is_wanted(provider) else logging.INFO
                     logger.log(level, "provider is down", extra={"provider": provider, "reason": reason})
             case State(key, state, reason, news):
