@@ -1,8 +1,10 @@
 """Which signals came before the daemon could act on them? By default each would end it, which none of them means.
 
-Held before anything else is imported, so this module imports next to nothing itself.
+Held before anything else is imported, so this module imports next to nothing itself. Those that do mean the end end it
+at once: nothing is there yet that would have to be ended in order, and process 1 of a container has no defaults.
 """
 
+import os
 import signal
 from types import FrameType
 
@@ -14,6 +16,7 @@ _before: "dict[int, signal._HANDLER]" = {}
 
 def hold() -> None:
     """Note those signals from here on, instead of being ended by them."""
+    _before[signal.SIGTERM] = signal.signal(signal.SIGTERM, _end)
     for number in NUMBERS:
         _before[number] = signal.signal(number, _note)
 
@@ -32,6 +35,10 @@ def let_go() -> None:
     _before.clear()
     for number in arrived():
         signal.raise_signal(number)
+
+
+def _end(_: int, __: FrameType | None) -> None:
+    os._exit(0)
 
 
 def _note(number: int, _: FrameType | None) -> None:

@@ -627,13 +627,13 @@ EXPORTER_METRICS: tuple[MetricSpec[World], ...] = (
     MetricSpec("gpu_exporter_released", "Whether the devices are released on request.", lambda w: float(w.released), X),
     MetricSpec(
         "gpu_exporter_config_last_reload_successful",
-        "Whether the configuration could be read when that was last asked for; if not, the one before holds.",
+        "Whether the configuration and its files could be read when they last were; if not, what was before holds.",
         lambda w: float(w.config_reloaded),
         X,
     ),
     MetricSpec(
         "gpu_exporter_config_last_reload_success_timestamp_seconds",
-        "When the configuration was last read, at the start or on request.",
+        "When all of the configuration was last read, at the start or on SIGHUP.",
         lambda w: w.config_reloaded_timestamp,
         X,
         "seconds",

@@ -251,9 +251,9 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     workers_abandoned: int = 0
     released: bool = False
     config_reloaded: bool = True
-    """Whether the configuration could be read when it was last asked for; at the start it could."""
+    """Whether the files of the configuration could be read when they were last asked for; at the start they could."""
     config_reloaded_timestamp: float | None = None
-    """Unix time at which it last could."""
+    """Unix time at which all of them last could."""
     journal_up: bool | None = None
     """Whether totals are kept over a restart; None: no directory is configured."""
     series_dropped: Mapping[str, int] = {}

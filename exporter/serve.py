@@ -108,7 +108,7 @@ async def _serve(config: Config, read: Callable[[], Config], guard: Guard | None
     for came in early.arrived():
         acts[signal.Signals(came)]()
     systemd.ready()
-    lookout = Lookout(fleet, names, lambda: server.counts, systemd)
+    lookout = Lookout(fleet, names, lambda: server.counts, lambda: reloader.well, systemd)
     aside = (
         lookout.keep_looking(),
         journal.keep(),

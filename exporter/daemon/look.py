@@ -27,10 +27,19 @@ def count(fleet: Fleet, names: Sequence[str]) -> None:
 
 
 class Lookout:
-    def __init__(self, fleet: Fleet, names: Sequence[str], web: Callable[[], WebCounts], systemd: Systemd) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        names: Sequence[str],
+        web: Callable[[], WebCounts],
+        well: Callable[[], bool],
+        systemd: Systemd,
+    ) -> None:
+        """`web`: what clients met with. `well`: whether what is in force is what the files of the configuration say."""
         self._fleet = fleet
         self._names = names
         self._web = web
+        self._well = well
         self._systemd = systemd
         self._announcer = Announcer()
 
@@ -48,6 +57,7 @@ class Lookout:
 
     def _look(self) -> None:
         self._fleet.served(self._web())
+        self._fleet.configured(well=self._well())
         world = self._fleet.world(time.monotonic())
         for level, message, fields in self._announcer.lines(world):
             logger.log(level, message, extra=fields)

@@ -36,7 +36,13 @@ class Reloader:
         self._apply = apply
         self._fleet = fleet
         self._systemd = systemd
+        self._well = True
         fleet.configured(well=True, wall=time.time())
+
+    @property
+    def well(self) -> bool:
+        """Whether what is in force is what the files say, as far as they were looked at."""
+        return self._well and not (self._guard is not None and self._guard.problems)
 
     def reload(self) -> None:
         """Take over what the files say. With problems, each told in a line of the log, everything stays as it is."""
@@ -44,7 +50,8 @@ class Reloader:
         problems = self._problems()
         for problem in problems:
             logger.error("not reloaded, the configuration before holds", extra={"problem": problem})
-        self._fleet.configured(well=not problems, wall=time.time())
+        self._well = not problems
+        self._fleet.configured(well=self._well, wall=time.time() if self._well else None)
         self._systemd.ready()
 
     def _problems(self) -> list[str]:

@@ -157,12 +157,12 @@ class Fleet:
             self._released = flag
             self._bump(Block.EXPORTER)
 
-    def configured(self, *, well: bool, wall: float) -> None:
-        """Take whether the configuration could be read when it was asked for, at Unix time `wall`."""
-        self._config_reloaded = well
-        if well:
-            self._config_reloaded_timestamp = wall
-        self._bump(Block.EXPORTER)
+    def configured(self, *, well: bool, wall: float | None = None) -> None:
+        """Take whether what is in force is what the files say; `wall`: Unix time at which all of them were read."""
+        wall = self._config_reloaded_timestamp if wall is None else wall
+        if (well, wall) != (self._config_reloaded, self._config_reloaded_timestamp):
+            self._config_reloaded, self._config_reloaded_timestamp = well, wall
+            self._bump(Block.EXPORTER)
 
     def dropped(self, series_dropped: Mapping[str, int]) -> None:
         """Take the series that were left off the last page, by family."""

@@ -214,6 +214,28 @@ def test_what_cannot_work_is_refused_without_a_traceback(arguments: tuple[str, .
     assert "\x1b" not in done.stderr
 
 
+def test_a_web_configuration_that_is_no_good_keeps_it_from_serving_and_is_not_shown(tmp_path: Path) -> None:
+    web = tmp_path / "web.yaml"
+    web.write_text("basic_auth_users: {alice: hunter2}\n")
+    (tmp_path / "c.yaml").write_text("web: {config_file: web.yaml}\n")
+    for arguments in (("--web.config.file", str(web)), ("--config.file", str(tmp_path / "c.yaml"))):
+        done = command("--provider", "simulated", *arguments)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"gpu-exporter: {web}: basic_auth_users")
+        assert "hunter2" not in done.stderr
+    done = command("--web.config.file", f"{tmp_path}/none.yaml")
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"gpu-exporter: {tmp_path}/none.yaml: No such file or directory\n",
+    )
+
+
+def test_systemd_that_passes_no_socket_is_told_of() -> None:
+    done = command("--provider", "simulated", "--web.systemd-socket", "--log.level", "error")
+    assert done.returncode == 1
+    assert "cannot listen: systemd passed no socket" in done.stderr
+
+
 def test_a_pipe_that_never_delivers_is_given_up(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

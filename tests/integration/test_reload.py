@@ -1,5 +1,6 @@
 """SIGHUP: all of what the files say counts from then on, or none of it."""
 
+import base64
 import json
 import re
 import signal
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.daemon import Daemon, Samples
+from tests.integration.daemon import Daemon, Reply, Samples
+from tests.integration.web_files import HASH, PASSWORD, write
 
 Start = Callable[..., Daemon]
 CONFIG = """
@@ -127,3 +129,76 @@ def test_without_a_file_there_is_nothing_to_change(start_daemon: Start) -> None:
     daemon.process.send_signal(signal.SIGHUP)
     daemon.until(lambda: 'msg="the configuration is reloaded" changed=nothing' in daemon.log)
     assert daemon.get().status == 200
+
+
+LOGIN = {"Authorization": "Basic " + base64.b64encode(b"alice:" + PASSWORD).decode()}
+USERS = f"basic_auth_users: {{alice: '{HASH}'}}\n"
+
+
+class Guarded:
+    """A daemon with a web configuration that asks for a login."""
+
+    def __init__(self, start: Start, folder: Path) -> None:
+        self.folder = folder
+        self.web("web.yaml", USERS)
+        self.config = folder / "c.yaml"
+        self.config.write_text("web: {config_file: web.yaml}\n")
+        self.daemon = start("--provider", "simulated", "--config.file", str(self.config), ready=False)
+        self.daemon.until(lambda: self.get().status == 200)
+        assert self.daemon.get().status == 401
+
+    def web(self, name: str, text: str) -> None:
+        write(self.folder / name, text)
+
+    def get(self) -> Reply:
+        return self.daemon.get(headers=LOGIN)
+
+    def hang_up(self) -> list[str]:
+        before = len(self.daemon.log)
+        time.sleep(0.55)
+        self.daemon.process.send_signal(signal.SIGHUP)
+        self.daemon.until(lambda: " reloaded" in self.daemon.log[before:])
+        time.sleep(0.1)
+        return [line for line in self.daemon.log[before:].splitlines() if " reloaded" in line]
+
+
+def test_a_web_configuration_that_is_broken_keeps_the_rest_from_changing(start_daemon: Start, tmp_path: Path) -> None:
+    guarded = Guarded(start_daemon, tmp_path)
+    guarded.config.write_text("web: {config_file: web.yaml}\nmetrics: {disable: [gpu_clock_hertz]}\n")
+    guarded.web("web.yaml", "basic_auth_users: {alice: hunter2}\n")
+    lines = guarded.hang_up()
+    assert len(lines) == 1
+    assert "not reloaded" in lines[0]
+    assert "web.yaml: basic_auth_users" in lines[0]
+    assert "hunter2" not in guarded.daemon.log
+    assert HASH not in guarded.daemon.log
+    page = Samples(guarded.get().body.decode())
+    assert "gpu_clock_hertz" in page
+    assert page.value("gpu_exporter_config_last_reload_successful") == 0
+    assert guarded.daemon.get().status == 401
+    guarded.web("web.yaml", USERS)
+    assert "the configuration is reloaded" in guarded.hang_up()[0]
+    page = Samples(guarded.get().body.decode())
+    assert "gpu_clock_hertz" not in page
+    assert page.value("gpu_exporter_config_last_reload_successful") == 1
+
+
+def test_a_configuration_that_is_broken_keeps_the_door_as_it_was(start_daemon: Start, tmp_path: Path) -> None:
+    guarded = Guarded(start_daemon, tmp_path)
+    guarded.web("web.yaml", "{}\n")  # no login any more, which counts when it is asked for only
+    guarded.config.write_text("web: {config_file: web.yaml, max_request: 1}\n")
+    assert "web.max_request: unknown option" in guarded.hang_up()[0]
+    assert guarded.daemon.get().status == 401
+    guarded.config.write_text("web: {config_file: web.yaml}\n")
+    guarded.hang_up()
+    assert guarded.daemon.get().status == 200
+
+
+def test_a_file_that_is_found_broken_without_being_asked_for_is_told_of_on_the_page(
+    start_daemon: Start, tmp_path: Path
+) -> None:
+    guarded = Guarded(start_daemon, tmp_path)
+    for text, well in (("basic_auth_users: [", 0), (USERS, 1)):
+        guarded.web("web.yaml", text)
+        name = "gpu_exporter_config_last_reload_successful"
+        guarded.daemon.until(lambda: Samples(guarded.get().body.decode()).value(name) == well)  # noqa: B023 -- used at once

@@ -80,6 +80,15 @@ def test_what_is_asked_of_a_daemon_that_has_hardly_begun_is_done_when_it_serves(
         assert "Traceback" not in daemon.log
 
 
+def test_a_daemon_that_has_hardly_begun_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    for before in ((), (USR1, HUP)):
+        with hardly_begun(tmp_path / "log") as daemon:
+            for number in before:
+                daemon.process.send_signal(number)
+            assert daemon.stop(TERM, timeout=2) == 0
+            assert daemon.log == ""
+
+
 def test_a_hang_up_ends_the_commands_that_are_no_daemon(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.yaml"
     os.mkfifo(pipe)
