@@ -23,10 +23,10 @@ def test_the_peer_that_has_waited_longest_goes_when_another_arrives() -> None:
     crowd = crowd_of(1, 2)
     first, second, third, fourth = (Guest() for _ in range(4))
     for guest in (first, second, third):
-        assert crowd.arrived(guest)
+        assert crowd.arrived(guest, 0.0)
     crowd.answering(first)
     crowd.waiting(first)
-    assert crowd.arrived(fourth)
+    assert crowd.arrived(fourth, 0.0)
     assert [guest.evicted for guest in (first, second, third, fourth)] == [False, True, False, False]
     assert len(crowd) == 3
     assert crowd.refused == 1
@@ -36,9 +36,9 @@ def test_a_newcomer_is_turned_away_when_all_others_are_being_answered() -> None:
     crowd = crowd_of(1, 1)
     guests = [Guest(), Guest()]
     for guest in guests:
-        crowd.arrived(guest)
+        crowd.arrived(guest, 0.0)
         crowd.answering(guest)
-    assert not crowd.arrived(Guest())
+    assert not crowd.arrived(Guest(), 0.0)
     assert not any(guest.evicted for guest in guests)
     assert len(crowd) == 2
 
@@ -87,7 +87,7 @@ def test_there_are_never_more_peers_than_allowed_and_none_twice(history: list[tu
             continue  # a peer arrives once, and only one that is there does anything else
         if what == "arrived":
             guest.evicted = False
-            if crowd.arrived(guest):
+            if crowd.arrived(guest, 0.0):
                 inside.add(guest)
         else:
             getattr(crowd, what)(guest)
@@ -102,7 +102,7 @@ def test_room_is_made_by_those_that_have_waited_longest_until_nobody_waits() -> 
     crowd = crowd_of(1, 20)
     guests = [Guest() for _ in range(11)]
     for guest in guests:
-        crowd.arrived(guest)
+        crowd.arrived(guest, 0.0)
     crowd.answering(guests[0])
     assert crowd.make_room()
     assert [guest.evicted for guest in guests] == [False] + [True] * 8 + [False] * 2
