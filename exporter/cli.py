@@ -125,14 +125,13 @@ def _add_options(serve: argparse.ArgumentParser) -> None:
 
 def _serve(options: argparse.Namespace) -> int:
     def read() -> Config:
-        config = _config(options.file, vars(options))
-        if config.simulate is not None:
-            from exporter.checks import check_scenario  # noqa: PLC0415 -- each command loads no more than it needs
-
-            check_scenario(config)
-        return config
+        return _config(options.file, vars(options))
 
     config = read()
+    if config.simulate is not None:
+        from exporter.checks import check_scenario  # noqa: PLC0415 -- each command loads no more than it needs
+
+        check_scenario(config)
     from exporter import logs  # noqa: PLC0415 -- as above
     from exporter.serve import serve  # noqa: PLC0415 -- as above
 

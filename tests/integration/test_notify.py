@@ -1,15 +1,21 @@
-"""What the daemon says to systemd while it starts, serves, reloads, stands still and ends."""
+"""What the daemon says to systemd while it starts, serves, reloads, stands still and ends, and what it is given by it."""
 
+import os
 import re
 import signal
+import socket
+import subprocess
+import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.daemon import Daemon
+from tests.integration.daemon import ROOT, Daemon
 from tests.notify import Manager, listening
+from tests.tools import end
 
 Start = Callable[..., Daemon]
 
@@ -101,3 +107,35 @@ def test_a_manager_that_went_away_is_no_reason_to_end(start_daemon: Start, tmp_p
     time.sleep(0.5)
     assert daemon.log.count("systemd cannot be told") == 1
     assert daemon.get("/-/ready").status == 200
+
+
+# As systemd does it: the socket is descriptor 3 of the process whose pid is in the variable.
+HAND_OVER = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.environ["LISTEN_PID"] = str(os.getpid())
+os.execv(sys.executable, [sys.executable, *"-m exporter --provider simulated --web.systemd-socket".split()])
+"""
+
+
+def test_it_serves_on_the_socket_that_it_is_given_and_on_no_other(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as given, listening(str(tmp_path / "notify")) as manager:
+        port = given.getsockname()[1]
+        with (tmp_path / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-c", HAND_OVER, str(given.fileno())],
+                cwd=tmp_path,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "NOTIFY_SOCKET": manager.name, "LISTEN_FDS": "1"},
+                pass_fds=(given.fileno(),),
+                stderr=log,
+            )
+        try:
+            manager.hear("READY=1")
+            given.close()
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/-/healthy", timeout=5) as response:
+                assert response.status == 200
+            said = (tmp_path / "log").read_text()
+            assert re.findall(r"url=http://(\S+)/metrics", said) == [f"127.0.0.1:{port}"]
+        finally:
+            end(process)
+        assert process.returncode == 0

@@ -87,7 +87,7 @@ PROBLEMS: Mapping[str | bytes, list[str]] = {
         "web.systemd_socket: cannot change while the exporter runs; restart it",
     ],
     f"{CONFIG}\nsampling: {{load_seconds: 2}}": ["sampling.load_seconds: cannot change"],
-    f"{CONFIG}\nsimulate: none.yaml": ["none.yaml: No such file"],
+    f"{CONFIG}\nsimulate: none.yaml": ["simulate: cannot change"],
     f"{CONFIG}\nlog: {{level: debug}}\njournal: {{directory: /x}}": ["journal.directory: cannot change"],
 }
 
