@@ -43,6 +43,8 @@ class Child:
         """It has finished a pass over its devices."""
         self.sampled = False
         """A device gave a reading; for a probe: its read returned."""
+        self.answered: set[str] = set()
+        """Devices that it has read."""
         self.failure: frames.Failed | None = None
         self.broke: str | None = None
         """Why it is not understood."""

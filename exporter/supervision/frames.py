@@ -45,7 +45,7 @@ class Start(_Frame, frozen=True, kw_only=True):
     exclude: tuple[str, ...] = ()
     """Keys of devices that are enumerated and not read."""
     last: tuple[str, ...] = ()
-    """Keys of devices that are read after the others."""
+    """Keys of devices that are read after the others, in this order."""
     only: str | None = None
     """A probe: read this device once, say so, and end."""
     patience_seconds: float = ALL_LOST_SECONDS

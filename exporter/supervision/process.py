@@ -97,9 +97,11 @@ class Process:
     def status(self) -> int | None:
         """Reap it. None: it has not ended. Negative: the signal that ended it."""
         if self._process.returncode is None:
-            if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-                return None
-            self.kill()
+            # Nothing is there to wait for where SIGCHLD was ignored by whoever started us.
+            with contextlib.suppress(ChildProcessError):
+                if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                    return None
+                self.kill()
         return self._process.poll()
 
     def swept(self) -> bool:

@@ -123,7 +123,7 @@ class Watch:
                     self._recycling.sampled(sample)
                     if not sample.lost:
                         self._retries.answered()
-                    self._answered(sample.device.key, now)
+                    self._answered(child, sample.device.key, now)
             case frames.Enumerated(devices) if child.role in (Role.WORKER, Role.SUCCESSOR):
                 if child.role is Role.SUCCESSOR:
                     self._hand_over(child, now)
@@ -146,7 +146,7 @@ class Watch:
             self._recycling.begun(now)
             self._ask_to_end(child, now)
             child.settled = True
-            self._actions.append(Restarted("recycle", reason))
+            self._actions.append(Restarted("recycle"))
             self._retries.recycled(now)
             self._fell(reason, now)
         elif judgement is Judgement.REPLACE and self._has_room:
@@ -273,7 +273,7 @@ class Watch:
             self._recycling.born(now)
         child.excluded = self._quarantine.held
         # Those that may hang again come last: by then the others have been read.
-        exclude, last = tuple(sorted(child.excluded)), tuple(sorted(self._quarantine.struck))
+        exclude, last = tuple(sorted(child.excluded)), self._quarantine.struck
         patience = self._retries.patience
         self._actions.append(Spawn(child=child.number, exclude=exclude, last=last, patience_seconds=patience))
 
@@ -328,7 +328,9 @@ class Watch:
         child.up = True
         self._standing.works(keys, child.library_version, self._clock(now))
 
-    def _answered(self, key: str, now: float) -> None:
+    def _answered(self, child: Child, key: str, now: float) -> None:
+        if len(child.answered) < MOST_DEVICES:
+            child.answered.add(key)
         self._quarantine.answered(key, now)
         if key not in self._quarantine.held:
             self._standing.clear(key)
@@ -345,7 +347,7 @@ class Watch:
         reason, verdict = "the worker is stopped by a signal or a debugger", None
         suspects: tuple[str, ...] = ()
         if child.stuck_on is not None:
-            verdict = self._quarantine.missed(child.stuck_on, self._devices, now)
+            verdict = self._quarantine.missed(child.stuck_on, self._devices, now, child.answered)
             reason = verdict.told(child.stuck_on, self._deadline)
             suspects = (child.stuck_on,) if verdict is not Verdict.OUTAGE else (*self._devices, child.stuck_on)
         elif not is_stopped:

@@ -56,7 +56,9 @@ class Stage:
         for child, (spawn, is_stuck) in list(self.busy.items()):
             if is_stuck or child in self.stopped:
                 continue
-            keys = [spawn.only] if spawn.only else [key for key in self.devices if key not in spawn.exclude]
+            keys = [key for key in self.devices if key not in spawn.exclude]
+            rank = {key: place for place, key in enumerate(spawn.last, 1)}
+            keys = [spawn.only] if spawn.only else sorted(keys, key=lambda key: rank.get(key, 0))
             for key in keys:
                 self.say(child, frames.Reading(key))
                 if key in self.hang:

@@ -190,7 +190,7 @@ def test_a_worker_at_twice_its_limit_is_ended_at_once_with_a_reason_on_the_page(
     actions = measured(stage, HUGE)
     assert actions == [
         Ask(1, frames.Shutdown()),
-        Restarted("recycle", "the worker holds 4096 MiB of memory"),
+        Restarted("recycle"),
         Status(False, "the worker holds 4096 MiB of memory", None),
     ]
     stage.busy.pop(1)
