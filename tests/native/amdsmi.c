@@ -85,12 +85,6 @@ static slot *slot_of(const char *address, int partition)
     return &slots[slots_used++];
 }
 
-/* What the library answers of its own memory, without the driver. */
-static int wakes(const char *call)
-{
-    return strcmp(call, "amdsmi_get_gpu_device_bdf") && strcmp(call, "amdsmi_get_processor_handles");
-}
-
 int enter(const void *handle, const char *call, target *g)
 {
     const slot *s = handle;
@@ -101,7 +95,7 @@ int enter(const void *handle, const char *call, target *g)
     memset(g, 0, sizeof *g);
     g->device = plan_find("amd", "pci_address", s->address);
     if (!g->device) return NOT_FOUND;
-    if (plan_asleep(g->device) && wakes(call)) abort();
+    if (plan_asleep(g->device) && strcmp(call, "amdsmi_get_gpu_device_bdf")) abort();   /* would wake it */
     int status = plan_fault(g->device, call);
     if (status) return status;
     g->set = plan_properties(g->device);
@@ -169,12 +163,21 @@ int amdsmi_get_socket_handles(uint32_t *count, void **handles)
     return SUCCESS;
 }
 
+/* A list that was made at the start: of a GPU that does not answer any more it says the same. */
 int amdsmi_get_processor_handles(void *socket, uint32_t *count, void **handles)
 {
-    ENTER(socket);
-    uint32_t found = g.partitions ? (uint32_t)g.partitions : 1;
+    const slot *s = socket;
+    if (!initialised) return NOT_INIT;
+    if (plan_refresh()) return INIT_ERROR;
+    if (number_or(plan_machine(), "kernel_driver_loaded", 1) == 0) return DRIVER_NOT_LOADED;
+    int status = plan_fault(NULL, __func__);
+    if (status) return status;
+    const plan_device *device = s >= slots && s < slots + slots_used ? plan_find("amd", "pci_address", s->address) : NULL;
+    if (!device) return NOT_FOUND;
+    int partitions = plan_rows(device, "partition");
+    uint32_t found = partitions ? (uint32_t)partitions : 1;
     for (uint32_t i = 0; handles && i < found && i < *count; i++)
-        handles[i] = slot_of(((slot *)socket)->address, g.partitions ? partition_id(g.device, (int)i) : 0);
+        handles[i] = slot_of(s->address, partitions ? partition_id(device, (int)i) : 0);
     *count = handles && *count < found ? *count : found;
     return SUCCESS;
 }

@@ -55,8 +55,13 @@ class AmdProvider:
         """When a read gave no value at all, where none has since."""
         self._known: dict[str, _Known] = {}
         self._residency: dict[str, Residency] = {}
+        self._sketched: set[str] = set()
+        """Keys of devices that slept whenever they were listed."""
+        self._parts_told: dict[str, int] = {}
+        """How many partitions the firmware counted when the handles were last fetched for that."""
 
     def devices(self) -> tuple[Device, ...]:
+        """Enumerate. Cards seen before and missing stay in the list, last: reading them says that they are lost."""
         packages = self._enumerate()
         self._missing_since = {}
         self._silent_since = {key: since for key, since in self._silent_since.items() if key in packages}
@@ -64,12 +69,19 @@ class AmdProvider:
         known, devices = self._devices, {}
         for key, package in packages.items():
             if self._asleep(package):
+                if key not in known:
+                    self._sketched.add(key)
                 devices[key] = known.get(key) or _sketch(package)
                 continue
             # A handle that died since the enumeration costs its device until the next one.
             with contextlib.suppress(HandleGone):
                 mode = self._about(package, anew=True).mode
                 devices[key] = describe(self._calls, package, self._root, mode)
+        # One that comes back is met by its next read, sooner than by the next enumeration.
+        places = {package.pci_address for package in packages.values()}
+        devices |= {
+            key: device for key, device in known.items() if key not in devices and device.pci_address not in places
+        }
         self._devices = devices
         return tuple(devices.values())
 
@@ -129,8 +141,13 @@ class AmdProvider:
         if group is Group.STATE:
             profile = device.partition_mode.split("/")[0] if device.partition_mode else None
             before = self._residency.get(package.key, {})
-            fields, self._residency[package.key] = read_state(self._calls, package, profile, before, readings)
-            return fields
+            read = read_state(self._calls, package, profile, before, readings)
+            self._residency[package.key] = read.residency
+            if read.parts not in (None, len(package.parts), self._parts_told.get(package.key)):
+                # Repartitioned: the handles are fetched anew before the next read, once for each such count.
+                self._parts_told[package.key] = read.parts or 0
+                self._packages.pop(package.key, None)
+            return read.fields
         unified = device.memory_kind == "unified"
         found = read_processes(self._calls, package, self._root, self._own, readings, unified=unified)
         return {"processes": found.samples, "process_counts": found.counts}
@@ -141,10 +158,12 @@ class AmdProvider:
         return self._packages
 
     def _described(self, device: Device, package: Package) -> Device:
-        """Return the identity of a device, which is asked for now where it slept when it was listed."""
-        if package.key not in self._known and device == _sketch(package):
+        """Return the identity of a device: asked anew where it was repartitioned, or slept when it was listed."""
+        known = self._known.get(package.key)
+        if package.key in self._sketched or (known is not None and known.parts != len(package.parts)):
             mode = self._about(package, anew=True).mode
             self._devices[package.key] = describe(self._calls, package, self._root, mode)
+            self._sketched.discard(package.key)
         return self._devices.get(package.key, device)
 
     def _asic_asleep(self, address: str) -> Mapping[str, Any] | None:

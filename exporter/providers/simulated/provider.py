@@ -61,6 +61,7 @@ class SimulatedProvider:
         self._between_calls = between_calls
         self._clock = clock
         self._closing = False
+        self._seen: dict[str, Device] = {}
         self._leaked: list[bytes | int] = []
         """What is never given back."""
         self._identities = [identify(device, index) for index, device in enumerate(machine.devices)]
@@ -71,11 +72,14 @@ class SimulatedProvider:
         self._machine_call("open")
 
     def devices(self) -> tuple[Device, ...]:
-        """Enumerate. Raises ProviderError."""
+        """Enumerate. Devices seen before and removed stay in the list, last, as real ones do. Raises ProviderError."""
         self._machine_call("enumerate")
         t = self._clock() - self._machine.epoch
         pairs = zip(self._machine.devices, self._identities, strict=True)
-        return tuple(identity for device, identity in pairs if not device.suffers("removed", t))
+        present = [identity for device, identity in pairs if not device.suffers("removed", t)]
+        missing = [identity for identity in self._seen.values() if identity not in present]
+        self._seen |= {identity.key: identity for identity in present}
+        return (*present, *missing)
 
     def read(self, device: Device, groups: Groups) -> Sample:
         try:
