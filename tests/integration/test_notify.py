@@ -1,4 +1,4 @@
-"""What the daemon says to systemd while it starts, serves, reloads, stands still and ends, and what it is given by it."""
+"""What the daemon says to systemd while it starts, serves, reloads, stands still and ends, and what it is given."""
 
 import os
 import re
