@@ -36,6 +36,7 @@ def connected(daemon: Daemon, context: ssl.SSLContext, receive_buffer: int = 0) 
     plain = socket.socket()
     if receive_buffer:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     plain.settimeout(10)
     plain.connect(("127.0.0.1", int(daemon.url.rpartition(":")[2])))
     return context.wrap_socket(plain, server_hostname="localhost")

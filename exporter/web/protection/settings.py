@@ -6,8 +6,8 @@ from pathlib import Path
 
 from exporter.config import ConfigError
 from exporter.strict_yaml import MAX_BYTES, YamlError, load, read
-from exporter.validation import ValidationError, convert
-from exporter.web.protection.form import Form, TlsForm, without_values
+from exporter.validation import ValidationError, convert, shown
+from exporter.web.protection.form import HEADERS, Form, TlsForm, without_values
 from exporter.web.protection.names import VERSIONS
 from exporter.web.protection.rate import seconds
 from exporter.web.protection.tls import Tls, TlsError
@@ -73,6 +73,10 @@ class Settings:
         """Complain about options that are good alone, and not together."""
         if seconds(form.rate_limit.interval) > 0 and form.rate_limit.burst == 0:
             self._complain("rate_limit.burst", "needed: with 0 every request would be refused")
+        for name, value in (form.http_server_config.headers or {}).items():
+            if HEADERS[name] and value not in HEADERS[name]:
+                wanted = " or ".join(HEADERS[name])
+                self._complain(f"http_server_config.headers.{name}", f"expected {wanted}, got {shown(value)}")
         if self._wants_tls:
             self._agree_on_tls(form.tls_server_config)
 

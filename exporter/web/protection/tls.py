@@ -3,8 +3,9 @@
 import ipaddress
 import os
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 from exporter.validation import printable
@@ -40,7 +41,6 @@ class Tls:
         self.context = _context(form, cert, key, client_ca)
         self.verified = form.client_auth_type
         self.allowed_sans = None if form.client_allowed_sans is None else frozenset(form.client_allowed_sans)
-        self._allowed = frozenset(map(_normal, form.client_allowed_sans or ()))
 
     @property
     def full(self) -> bool:
@@ -52,14 +52,15 @@ class Tls:
 
         `certificate` is what SSLSocket.getpeercert gives.
         """
-        if self.allowed_sans is None:
+        if self.allowed_sans is None or allowed(certificate, self.allowed_sans):
             return None
-        names = list(subject_names(certificate))
-        if not self._allowed.isdisjoint(names):
-            return None
-        return (
-            f"none of its names is allowed: {', '.join(printable(n[:100]) for n in names[:MAX_NAMED]) or 'it has none'}"
-        )
+        names = [printable(name[:100]) for name in islice(subject_names(certificate), MAX_NAMED)]
+        return f"none of its names is allowed: {', '.join(names) or 'it has none'}"
+
+
+def allowed(certificate: Mapping[str, Any], names: Iterable[str]) -> bool:
+    """Tell whether one of these names is exactly one that the certificate is for."""
+    return not set(map(_normal, names)).isdisjoint(subject_names(certificate))
 
 
 def subject_names(certificate: Mapping[str, Any]) -> Iterator[str]:
@@ -67,14 +68,14 @@ def subject_names(certificate: Mapping[str, Any]) -> Iterator[str]:
     for kind, value in certificate.get("subjectAltName", ()):
         if kind in _KINDS:
             yield value
-        elif kind == "IP Address":
-            yield _normal(value)
+        elif kind == "IP Address" and (address := _normal(value)) != "<invalid>":
+            yield address
 
 
 def _normal(name: str) -> str:
     """Return an IP address in the one way that it is compared in, anything else as it is."""
     try:
-        return str(ipaddress.ip_address(name.strip()))
+        return str(ipaddress.ip_address(name))
     except ValueError:
         return name
 
