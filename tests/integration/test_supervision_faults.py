@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -130,6 +131,22 @@ async def test_a_driver_of_another_version_is_taken_up(tmp_path: Path) -> None:
         await here.until(here.is_full, 15)
         assert here.snapshot.library_version == "580.0"
         assert set(here.states()) == {"a", "b", "c"}
+
+
+@in_loop
+async def test_a_host_without_room_for_a_child_is_told_and_survived(tmp_path: Path) -> None:
+    async with host(tmp_path, PATIENT) as here:
+        await here.until(here.is_full)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            os.kill(here.pid, signal.SIGKILL)
+            await here.until(lambda: here.snapshot.reason.startswith("no child process can be started"))
+            assert "Too many open files" in here.snapshot.reason
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        await here.until(here.is_full, 15)
+        assert here.snapshot.worker_restarts == {"crash": 1}
 
 
 @pytest.mark.parametrize("what", ["breed and hang", "breed and exit"])

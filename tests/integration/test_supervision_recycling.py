@@ -58,6 +58,8 @@ async def test_a_worker_that_leaks_is_replaced_and_nobody_sees_it(
         assert here.snapshot.worker_restarts == {"recycle": 1}
         assert witness.seen == {(True, frozenset({GpuState.OK}))}
         assert witness.longest_gap < 1.0
+        accounts = [device.energy for device in here.snapshot.devices]
+        assert all(account is not None and account.gap_seconds == 0 for account in accounts)
         assert not is_alive(first)
     told = [record for record in caplog.records if record.message == "worker is replaced"]
     assert len(told) == 1
