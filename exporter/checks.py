@@ -1,32 +1,15 @@
 """Would the daemon start with this file? Asked of a configuration with what it names, and of what it can name."""
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
-from exporter.config import Config, ConfigError, parse_config
+from exporter.config import Config, ConfigError, Kind, kind_of_file, parse_config
 from exporter.providers.simulated.scenario import ScenarioError, load_scenario, read_scenario
-from exporter.providers.simulated.schema import Scenario
 from exporter.strict_yaml import YamlError, load, read
 from exporter.web.guard import Guard
 
-_WEB_KEYS = frozenset({"tls_server_config", "http_server_config", "basic_auth_users", "rate_limit"})
-
-Kind = Literal["configuration", "web configuration", "scenario"]
-
-
-def kind(keys: Iterable[str]) -> Kind:
-    """Tell by its keys what kind of file it is; what is none of the others is held to be a configuration."""
-    given = set(keys)
-    if not given.isdisjoint(Config.__struct_fields__):
-        return "configuration"
-    if not given.isdisjoint(_WEB_KEYS):
-        return "web configuration"
-    return "configuration" if given.isdisjoint(Scenario.__struct_fields__) else "scenario"
-
 
 def check(path: str) -> Kind:
-    """Return what kind of file it is. Raises ConfigError with all that is wrong in it."""
+    """Return what kind of file it is found to be, by its keys. Raises ConfigError with all that is wrong in it."""
     try:
         data = read(path)
         tree = load(data).value
@@ -34,7 +17,7 @@ def check(path: str) -> Kind:
         raise ConfigError([f"{path}: {e.strerror}"]) from None
     except YamlError as e:
         raise ConfigError([f"{path}: {e}"]) from None
-    found = kind(tree) if isinstance(tree, dict) else "configuration"
+    found = kind_of_file(tree)
     if found == "web configuration":
         Guard.load(path)
     elif found == "scenario":

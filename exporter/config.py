@@ -27,6 +27,11 @@ _INSTANT_PERIOD_SECONDS = 0.093
 or need so much jitter that they miss every third update of the sensor."""
 
 
+Kind = Literal["configuration", "web configuration", "scenario"]
+_OPTIONS_FOR = {"web configuration": "--web.config.file", "scenario": "--simulate"}
+_WEB_CONFIG_KEYS = frozenset({"tls_server_config", "http_server_config", "basic_auth_users", "rate_limit"})
+
+
 class ConfigError(Exception):
     """`messages`: one line for each problem, with its file or option and key path."""
 
@@ -177,6 +182,18 @@ def load_config(path: str | Path) -> Config:
         raise ConfigError([f"{path}: {e.strerror}"]) from None
 
 
+def kind_of_file(tree: object) -> Kind:
+    """Tell by its keys what kind of file it is; what is none of the others is held to be a configuration."""
+    keys = set(tree) if isinstance(tree, dict) else set()
+    if not keys or not keys.isdisjoint(Config.__struct_fields__):
+        return "configuration"
+    if not keys.isdisjoint(_WEB_CONFIG_KEYS):
+        return "web configuration"
+    from exporter.providers.simulated.schema import Scenario  # noqa: PLC0415 -- for files that may be one
+
+    return "configuration" if keys.isdisjoint(Scenario.__struct_fields__) else "scenario"
+
+
 def parse_config(data: bytes, path: str | Path) -> Config:
     """Return what the configuration file `path` holds, which is `data`. Raises ConfigError."""
     from exporter.strict_yaml import YamlError, load  # noqa: PLC0415 -- as above
@@ -185,6 +202,9 @@ def parse_config(data: bytes, path: str | Path) -> Config:
         document = load(data)
     except YamlError as e:
         raise ConfigError([f"{path}: {e}"]) from None
+    kind = kind_of_file(document.value)
+    if kind != "configuration":
+        raise ConfigError([f"{path}: this is a {kind}, no configuration; give it to {_OPTIONS_FOR[kind]}"])
     try:
         config = convert(document.value, Config, document.problems)
     except ValidationError as e:
