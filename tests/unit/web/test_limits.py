@@ -193,3 +193,18 @@ def test_pages_are_forgotten_with_their_readers(history: list[tuple[str, int, in
         reading = {each: content for each, content in reading.items() if not each.evicted}
         assert crowd.pages == len(set(reading.values())) == len({id(content) for content in reading.values()})
         assert crowd.pages <= 10
+
+
+def test_other_bounds_hold_from_when_they_are_given_and_send_nobody_away() -> None:
+    crowd = crowd_of(2, 2)
+    with crowd.request() as one, crowd.request() as two:
+        assert (one, two) == (True, True)
+        crowd.limit(Limits(max_requests=1, max_idle=0))
+        with crowd.request() as third:
+            assert third is False
+        assert crowd.requests == 2
+    with crowd.request() as alone, crowd.request() as more:
+        assert (alone, more) == (True, False)
+    crowd.limit(Limits(max_requests=0, max_idle=1))
+    with crowd.request() as first, crowd.request() as second:
+        assert (first, second) == (True, True)
