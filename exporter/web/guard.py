@@ -62,6 +62,11 @@ class Guard:
         """What is added to every response."""
         return self._settings.headers
 
+    @property
+    def hashes(self) -> int:
+        """How many logins cost a hash."""
+        return 0 if self._login is None else self._login.hashes
+
     def reload(self) -> list[str]:
         """Read all files again, changed or not; with problems, which are returned, what was read before stays.
 
