@@ -43,8 +43,8 @@ class Child:
         """It has finished a pass over its devices."""
         self.sampled = False
         """A device gave a reading; for a probe: its read returned."""
-        self.answered: set[str] = set()
-        """Devices that it has read."""
+        self.answered: dict[str, bool] = {}
+        """Devices whose reads return, with whether they are there or lost."""
         self.failure: frames.Failed | None = None
         self.broke: str | None = None
         """Why it is not understood."""
@@ -63,6 +63,11 @@ class Child:
     @property
     def ending(self) -> bool:
         return self.ending_at is not None
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The devices that it reads and that are there."""
+        return tuple(key for key, present in self.answered.items() if present)
 
     @property
     def reading(self) -> str | None:

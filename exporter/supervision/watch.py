@@ -10,9 +10,11 @@ from random import Random
 
 from exporter.config import SamplingConfig, WorkersConfig
 from exporter.fleet import MOST_DEVICES
+from exporter.model import Sample
 from exporter.supervision import frames
 from exporter.supervision.actions import Abandoned, Action, Ask, Kept, Kill, Restarted, Spawn
 from exporter.supervision.child import Child, Role
+from exporter.supervision.children import Children
 from exporter.supervision.quarantine import Quarantine, Verdict
 from exporter.supervision.recycling import Recycling, Usage
 from exporter.supervision.recycling import Verdict as Judgement
@@ -43,8 +45,7 @@ class Watch:
         self._recycling = Recycling(workers, random, now)
         self._replaced_for = ""
         """Why a successor was started."""
-        self._children: dict[int, Child] = {}
-        self._numbers = 0
+        self._children = Children()
         self._released = False
         self._devices: tuple[str, ...] = ()
 
@@ -55,35 +56,35 @@ class Watch:
     @property
     def worker(self) -> int | None:
         """The child whose reports count; None while there is none or it is being ended."""
-        child = self._running(Role.WORKER)
+        child = self._children.running(Role.WORKER)
         return None if child is None else child.number
 
     @property
     def successor(self) -> int | None:
         """The child whose reports count from its first enumeration on."""
-        child = self._running(Role.SUCCESSOR)
+        child = self._children.running(Role.SUCCESSOR)
         return None if child is None else child.number
 
     @property
     def ready(self) -> bool:
         """Whether the worker has enumerated its devices and can be asked for fresh energy."""
-        child = self._running(Role.WORKER)
+        child = self._children.running(Role.WORKER)
         return child is not None and child.up
 
     @property
     def calm(self) -> bool:
         """Whether the worker has finished its first pass, and is not in question."""
-        child = self._running(Role.WORKER)
+        child = self._children.running(Role.WORKER)
         return child is not None and child.passed
 
     @property
     def children(self) -> tuple[int, ...]:
         """Every child that has not ended, with the abandoned ones."""
-        return tuple(self._children)
+        return tuple(child.number for child in self._children)
 
     @property
     def abandoned(self) -> int:
-        return sum(child.abandoned for child in self._children.values())
+        return self._children.abandoned
 
     def down_seconds(self, now: float) -> float | None:
         """Return for how long the provider has been failing, stalls not counted; None: it is up, or released."""
@@ -92,13 +93,13 @@ class Watch:
     def overdue(self, now: float) -> tuple[int, ...]:
         """Return the children that seem late: read what they reported, and look whether they are stopped."""
         clock = self._clock(now)
-        return tuple(child.number for child in self._children.values() if self._is_late(child, clock))
+        return tuple(child.number for child in self._children if self._is_late(child, clock))
 
     def tick(self, now: float, stopped: Container[int] = ()) -> list[Action]:
         """Let time pass. `stopped`: children that a signal or a debugger holds."""
         clock = self._credited = self._clock(now)
         self._ticked = now
-        for child in list(self._children.values()):
+        for child in self._children:
             if child.ending_at is not None:
                 if not child.abandoned and clock >= child.ending_at:
                     self._outlived(child, now)
@@ -121,13 +122,13 @@ class Watch:
                 child.sampled |= not sample.lost or child.role is Role.PROBE
                 if child.role is Role.WORKER:
                     self._recycling.sampled(sample)
-                    if not sample.lost:
-                        self._retries.answered()
-                    self._answered(child, sample.device.key, now)
-            case frames.Enumerated(devices) if child.role in (Role.WORKER, Role.SUCCESSOR):
+                    self._answered(child, sample, now)
+            case frames.Enumerated(devices) if child.only is None:
+                keys = tuple(device.key for device in devices[:MOST_DEVICES])
                 if child.role is Role.SUCCESSOR:
-                    self._hand_over(child, now)
-                self._enumerated(child, tuple(device.key for device in devices[:MOST_DEVICES]), now)
+                    self._hand_over(child, keys, now)
+                if child.role is Role.WORKER:
+                    self._enumerated(child, keys, now)
             case frames.Failed():
                 child.failure = report
                 # It closes the library, which may hang like any other call.
@@ -139,7 +140,7 @@ class Watch:
     def measured(self, number: int, usage: Usage, now: float) -> list[Action]:
         """Take what the worker holds of memory and descriptors: it may have to be replaced."""
         child = self._children.get(number)
-        if child is None or child is not self._running(Role.WORKER):
+        if child is None or child is not self._children.running(Role.WORKER):
             return []
         judgement, reason = self._recycling.judge(usage, now)
         if judgement is Judgement.END:
@@ -173,7 +174,7 @@ class Watch:
 
     def ended(self, number: int, status: int, now: float) -> list[Action]:
         """Take note that a child has ended; `status` is its exit status, or minus the signal that ended it."""
-        child = self._children.pop(number, None)
+        child = self._children.pop(number)
         if child is not None:
             if child.abandoned:
                 self._count_abandoned(now)
@@ -192,7 +193,7 @@ class Watch:
         """Ask every child to end, and start none until `take_up`. What is known of the devices is kept."""
         if not self._released:
             self._released = True
-            for child in self._children.values():
+            for child in self._children:
                 if child.ending:
                     continue
                 self._ask_to_end(child, now)
@@ -219,23 +220,13 @@ class Watch:
         self._actions.clear()
         return actions
 
-    def _live(self, role: Role) -> Child | None:
-        for child in self._children.values():
-            if child.role is role and not child.abandoned:
-                return child
-        return None
-
-    def _running(self, role: Role) -> Child | None:
-        child = self._live(role)
-        return None if child is None or child.ending else child
-
     @property
     def _has_room(self) -> bool:
         """Whether a child can be started beside the worker, with room left for its replacement."""
         return (
             self.ready
-            and self._live(Role.PROBE) is None
-            and self._live(Role.SUCCESSOR) is None
+            and self._children.live(Role.PROBE) is None
+            and self._children.live(Role.SUCCESSOR) is None
             and len(self._children) < MAX_CHILDREN - 1
         )
 
@@ -245,8 +236,8 @@ class Watch:
     def _start_children(self, now: float) -> None:
         if self._released:
             return
-        if self._live(Role.WORKER) is None:
-            successor = self._running(Role.SUCCESSOR)
+        if self._children.live(Role.WORKER) is None:
+            successor = self._children.running(Role.SUCCESSOR)
             if successor is not None:
                 self._promote(successor, now)
             elif len(self._children) >= MAX_CHILDREN:
@@ -258,13 +249,11 @@ class Watch:
             return
         key = self._quarantine.due(now)
         # A child that is stuck in a call on this device and cannot be killed answers the question.
-        if key is not None and self._has_room and all(child.stuck_on != key for child in self._children.values()):
+        if key is not None and self._has_room and all(child.stuck_on != key for child in self._children):
             self._spawn(Role.PROBE, now, only=key)
 
     def _spawn(self, role: Role, now: float, only: str | None = None) -> None:
-        self._numbers += 1
-        child = Child(self._numbers, role, self._clock(now), self._open_deadline)
-        self._children[child.number] = child
+        child = self._children.add(role, self._clock(now), self._open_deadline)
         if only is not None:
             child.only = only
             self._actions.append(Spawn(child=child.number, only=only))
@@ -277,8 +266,13 @@ class Watch:
         patience = self._retries.patience
         self._actions.append(Spawn(child=child.number, exclude=exclude, last=last, patience_seconds=patience))
 
-    def _hand_over(self, successor: Child, now: float) -> None:
-        worker = self._live(Role.WORKER)
+    def _hand_over(self, successor: Child, keys: tuple[str, ...], now: float) -> None:
+        worker = self._children.live(Role.WORKER)
+        if worker is not None and not worker.ending and not set(worker.present) <= set(keys):
+            # Permissions may have been withdrawn, which what was opened before does not feel.
+            successor.failure = frames.Failed("unavailable", "it does not find all devices that the worker reads")
+            self._ask_to_end(successor, now)
+            return
         if worker is not None:
             worker.role = Role.RETIRED
             if not worker.settled:
@@ -325,12 +319,16 @@ class Watch:
         self._devices = keys
         self._quarantine.enumerated(keys)
         self._recycling.enumerated(key for key in keys if key not in child.excluded)
+        child.answered = {key: present for key, present in child.answered.items() if key in keys}
         child.up = True
         self._standing.works(keys, child.library_version, self._clock(now))
 
-    def _answered(self, child: Child, key: str, now: float) -> None:
-        if len(child.answered) < MOST_DEVICES:
-            child.answered.add(key)
+    def _answered(self, worker: Child, sample: Sample, now: float) -> None:
+        key = sample.device.key
+        if key in worker.answered or len(worker.answered) < MOST_DEVICES:
+            worker.answered[key] = not sample.lost
+        if not sample.lost:
+            self._retries.answered()
         self._quarantine.answered(key, now)
         if key not in self._quarantine.held:
             self._standing.clear(key)
@@ -374,7 +372,7 @@ class Watch:
             pass
         elif child.only is not None:
             self._quarantine.tried(child.only, now, answered=child.sampled)
-            worker = self._running(Role.WORKER)
+            worker = self._children.running(Role.WORKER)
             if worker is not None:
                 self._exclude(worker)
         elif child.role is Role.SUCCESSOR:

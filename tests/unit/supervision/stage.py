@@ -24,6 +24,7 @@ class Stage:
         self.play: Callable[[Spawn], None] = self.serve
         """What a child does when it is started."""
         self.hang: set[str] = set()
+        self.lost: set[str] = set()
         self.stopped: set[int] = set()
         self.spawns: list[Spawn] = []
         self.busy: dict[int, tuple[Spawn, bool]] = {}
@@ -64,7 +65,7 @@ class Stage:
                 if key in self.hang:
                     self.busy[child] = (spawn, True)
                     break
-                self.say(child, frames.Sampled(Sample(device=Device(vendor="test", key=key))))
+                self.say(child, frames.Sampled(Sample(device=Device(vendor="test", key=key), lost=key in self.lost)))
             else:
                 if spawn.only:
                     self.end(child, 0)

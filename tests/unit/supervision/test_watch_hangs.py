@@ -123,6 +123,16 @@ def test_several_devices_that_hang_are_held_apart_as_long_as_all_others_answer()
     assert len(stage.causes()) <= 7, "and there is peace"
 
 
+def test_a_lost_device_is_no_sign_of_an_outage_as_its_reads_return() -> None:
+    stage = Stage(tuple("abcd"))
+    stage.run(5)
+    stage.lost = {"d"}
+    stage.hang = {"a", "b"}
+    stage.run(40)
+    assert [spawn for spawn in stage.spawns if spawn.only is None][-1].exclude == ("a", "b")
+    assert stage.status().up
+
+
 def test_when_an_outage_is_over_for_all_but_the_first_device_the_others_go_on() -> None:
     stage = Stage()
     stage.run(5)

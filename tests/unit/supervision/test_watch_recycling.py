@@ -108,6 +108,34 @@ def test_a_successor_that_fails_costs_the_worker_nothing(case: str) -> None:
     assert len(stage.spawns) == spawned + 1
 
 
+def test_a_successor_that_finds_fewer_devices_than_are_read_does_not_take_over() -> None:
+    """As in a container whose permissions were withdrawn: what is open stays open, and nothing else can be opened."""
+    stage = Stage()
+    successor = opening(stage)
+    stage.devices = ("a",)
+    stage.serve(stage.spawns[-1])
+    assert Ask(successor, frames.Shutdown()) in stage.log
+    stage.end(successor, 0)
+    assert stage.watch.worker == 1
+    assert stage.of(Kept) == [Kept("it does not find all devices that the worker reads")]
+    assert stage.causes() == []
+    assert stage.of(Status) == [Status(True, "", "1.0")]
+
+
+@pytest.mark.parametrize("gone", ["lost", "not listed any more"])
+def test_a_device_that_the_worker_does_not_find_either_holds_up_no_successor(gone: str) -> None:
+    stage = Stage()
+    stage.run(5)
+    if gone == "lost":
+        stage.say(1, frames.Sampled(Sample(device=Device(vendor="test", key="c"), lost=True)))
+    else:
+        stage.say(1, frames.Enumerating(), frames.Enumerated(tuple(Device(vendor="test", key=key) for key in "ab")))
+    stage.devices = ("a", "b")
+    measured(stage, LARGE)
+    assert stage.causes() == ["recycle"]
+    assert stage.watch.worker == 2
+
+
 def test_a_successor_takes_over_from_a_worker_that_crashes() -> None:
     stage = Stage()
     successor = opening(stage)
