@@ -646,7 +646,7 @@ EXPORTER_METRICS: tuple[MetricSpec[World], ...] = (
     ),
     MetricSpec(
         "gpu_exporter_series_dropped",
-        "Series left off the page as duplicates or without a number, by family.",
+        "Series left off the page by family: beyond the bounds, as duplicates, or without a number.",
         lambda w: {family: float(n) for family, n in w.series_dropped.items()},
         X,
         "",
