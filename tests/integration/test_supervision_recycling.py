@@ -57,7 +57,7 @@ async def test_a_worker_that_leaks_is_replaced_and_nobody_sees_it(
         await here.until(lambda: witness.look() and time.monotonic() > until)
         assert here.snapshot.worker_restarts == {"recycle": 1}
         assert witness.seen == {(True, frozenset({GpuState.OK}))}
-        assert witness.longest_gap < 1.0
+        assert witness.longest_gap < 1.5
         accounts = [device.energy for device in here.snapshot.devices]
         assert all(account is not None and account.gap_seconds == 0 for account in accounts)
         assert not is_alive(first)
