@@ -225,6 +225,7 @@ class Bench:
             (device / "class").write_text("0x030200\n")
             (device / "config").write_bytes(b"\x02\x10" + bytes(62))
             (device / "power/runtime_status").write_text("active\n")
+            (device / "driver").symlink_to("../../../bus/pci/drivers/nvidia")
         launcher = self.folder / "python"
         launcher.write_text(
             "#!/bin/sh\n"

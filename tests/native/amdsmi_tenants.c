@@ -37,7 +37,8 @@ int amdsmi_get_gpu_process_list(void *handle, uint32_t *count, void *out)
 #endif
         found++;
     }
-    put(count, 0, sizeof *count, found);
+    *count = 0;
+    put(count, 0, sizeof(uint16_t), found);
     return SUCCESS;
 }
 

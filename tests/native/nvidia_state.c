@@ -124,7 +124,7 @@ int nvmlDeviceGetRetiredPages(void *handle, unsigned cause, unsigned *count, uin
     status = signal32(&to, cause ? "retired_pages_double_bit" : "retired_pages_single_bit", 1, &pages);
     if (status) return status;
     int room = *count >= pages && (addresses || !pages);
-    *count = (unsigned)scaled(pages, 1, UINT32_MAX);
+    *count = (unsigned)scaled(pages, 1, 0xFFF);   /* more would have pynvml itself fill the memory */
     if (!room) return INSUFFICIENT_SIZE;
     for (unsigned i = 0; i < pages; i++) addresses[i] = (uint64_t)(i + 1) << 16;
     return SUCCESS;

@@ -35,6 +35,8 @@ class _Known(msgspec.Struct, frozen=True):
     parts: int
     mode: str | None
     default_limit: float | None
+    limit_broke: bool = False
+    """The limit could not be read: it is asked for at each read, until the devices are listed again."""
 
 
 class AmdProvider:
@@ -135,7 +137,9 @@ class AmdProvider:
 
     def _read_group(self, group: Group, device: Device, package: Package, readings: Readings) -> dict[str, Any]:
         if group is Group.ENERGY:
-            return read_energy(self._calls, package, self._about(package).default_limit, readings)
+            known = self._about(package)
+            limit = read_default_limit(self._calls, package, readings) if known.limit_broke else known.default_limit
+            return read_energy(self._calls, package, limit, readings)
         if group is Group.LOAD:
             return read_load(self._calls, package, readings)
         if group is Group.STATE:
@@ -183,8 +187,9 @@ class AmdProvider:
         if known is not None and known.parts == len(package.parts) and not anew:
             return known
         mode = known.mode if known and known.parts == len(package.parts) else partition_mode(self._calls, package)
-        limit = read_default_limit(self._calls, package, Readings())
-        self._known[package.key] = _Known(len(package.parts), mode, limit)
+        readings = Readings()
+        limit = read_default_limit(self._calls, package, readings)
+        self._known[package.key] = _Known(len(package.parts), mode, limit, limit_broke=bool(readings.failed))
         return self._known[package.key]
 
     def _asleep(self, package: Package) -> bool:

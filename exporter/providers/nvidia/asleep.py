@@ -16,8 +16,13 @@ _UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 def awake_and_asleep(root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the PCI addresses of the GPUs that are awake, and of those that are suspended."""
     addresses = gpu_addresses(PCI_VENDOR, root) or ()
-    asleep = tuple(address for address in addresses if is_suspended(root, address))
+    asleep = tuple(address for address in addresses if is_suspended(root, address) and _is_nvidias(root, address))
     return tuple(address for address in addresses if address not in asleep), asleep
+
+
+def _is_nvidias(root: Path, address: str) -> bool:
+    """Tell whether NVIDIA's module drives it: NVML knows nothing of a card that nouveau has, or nobody."""
+    return (root / "sys/bus/pci/devices" / address / "driver").resolve().name == "nvidia"
 
 
 def sketch(address: str, root: Path) -> Device:

@@ -11,7 +11,7 @@ import msgspec
 from exporter.model import Device, Group, Groups, Sample
 from exporter.providers.nvidia import energy
 from exporter.providers.nvidia.asleep import awake_and_asleep, sketch
-from exporter.providers.nvidia.identity import Gpu, identify, with_packages
+from exporter.providers.nvidia.identity import Gpu, address_of, identify, with_packages
 from exporter.providers.nvidia.library import AbsentError, BrokenError, LostError, Nvml, UnknownError
 from exporter.providers.nvidia.load import load
 from exporter.providers.nvidia.processes import ProcessReader, lists_trusted
@@ -92,19 +92,21 @@ class NvidiaProvider:
         found: dict[str, Gpu] = {}
         twins: list[Device] = []
         # Where one sleeps, the others are asked for by address: a handle by index would wake it.
-        places = awake if asleep else range(self._count())
-        reasons = {self._list(place, found, twins) for place in places} - {""}
+        asked = awake if asleep else range(self._count())
+        reasons = {self._list(place, found, twins) for place in asked} - {""}
         for address in asleep:
             gpu = self._at(address) or Gpu(device=sketch(address, self._context.root), handle=None)
             found.setdefault(gpu.device.key, gpu)
         with_packages(found.values())
-        for key, gpu in self._gpus.items():
-            if key not in found:
-                gpu.handle = None
-        self._gpus = {**found, **{key: gpu for key, gpu in self._gpus.items() if key not in found}}
-        if places and not self._gpus:
+        # One whose address was its key, for want of a UUID, is the one that says its UUID there by now.
+        places = {gpu.device.pci_address for gpu in found.values()}
+        missing = {key: gpu for key, gpu in self._gpus.items() if key not in found and key not in places}
+        for gpu in missing.values():
+            gpu.handle = None
+        self._gpus = {**found, **missing}
+        if asked and not self._gpus:
             why = ", ".join(sorted(reasons)) or "without identity"
-            raise ProviderError(f"{len(places)} GPUs are counted and none answers ({why})")
+            raise ProviderError(f"{len(asked)} GPUs are counted and none answers ({why})")
         # The first of two GPUs with one identity is read; the other is told, so that it does not vanish unseen.
         return (*(gpu.device for gpu in self._gpus.values()), *twins)
 
@@ -171,7 +173,15 @@ class NvidiaProvider:
 
     def _identify(self, handle: Any, index: int | None) -> Gpu | None:
         """Identify the GPU of `handle`; one that is lost meanwhile keeps the identity from before."""
-        gpu = identify(self._nvml, handle, index, self._driver_version)
+        try:
+            gpu = identify(self._nvml, handle, index, self._driver_version)
+        except BrokenError:
+            # It does not say which GPU it is: the one that was known at its address, if there was one.
+            known = self._at(address_of(self._nvml, handle))
+            if known is None:
+                raise
+            known.handle = handle
+            return known
         if gpu is None:
             return None
         before = self._gpus.get(gpu.device.key) or self._namesake(gpu.device)
@@ -186,6 +196,8 @@ class NvidiaProvider:
         return None if device.vendor_uuid is not None else self._at(device.pci_address)
 
     def _at(self, address: str | None) -> Gpu | None:
+        if address is None:
+            return None
         return next((gpu for gpu in self._gpus.values() if gpu.device.pci_address == address), None)
 
     def _lookups(self, device: Device) -> Iterator[Any]:
