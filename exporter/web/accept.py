@@ -36,6 +36,7 @@ class Listener:
         make_room: Callable[[], bool],
     ) -> None:
         """`welcome` gets each connection with a name for its peer; `make_room` ends some; False: none can be spared."""
+        listening.setblocking(False)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # of what it accepts
         self._socket = listening
         self._welcome = welcome
