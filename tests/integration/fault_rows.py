@@ -40,6 +40,10 @@ AMD_FILES = [
 ]
 
 
+def always(_bench: Bench, _page: Page) -> bool:
+    return True
+
+
 def healed(bench: Bench) -> None:
     bench.put(bench.machine())
 
@@ -57,6 +61,8 @@ class Row:
     """Seconds for which the fault goes on after it shows."""
     within: float = 15.0
     """Seconds after which all is to be well again once the fault is over."""
+    then: Symptom = always
+    """What more is to be seen on the page once the fault is over."""
     devices: tuple[int, ...] = GPUS
     """That are there in the end."""
     unread: tuple[int, ...] = ()
@@ -103,6 +109,16 @@ def reason(*words: str) -> Symptom:
 
 def logged(words: str) -> Symptom:
     return lambda bench, _: words in bench.daemon.log
+
+
+def reloaded(bench: Bench, page: Page) -> bool:
+    """Tell whether the new driver's version and indices are shown, and the labels stayed with their GPUs."""
+    info = [page.labels("gpu_info", device) for device in GPUS]
+    return (
+        {labels.get("driver_version") for labels in info} == {"999.1"}
+        and [labels.get("index") for labels in info] == ["2", "1", "0"]
+        and [labels.get("gpu") for labels in info] == [f"{bench.vendor}{number}" for number in GPUS]
+    )
 
 
 def both(*symptoms: Symptom) -> Symptom:
@@ -180,12 +196,13 @@ def of_either(vendor: str) -> Iterator[Row]:
     if vendor == "amd":
         act = lambda bench: bench.put(bench.machine(head="driver_loaded: 0"))  # noqa: E731 -- as its neighbours
     yield Row(
-        "driver unloaded, then another version",
+        "driver unloaded, then another with other indices",
         vendor,
         act,
         both(reason("not loaded"), all_show("stale")),
         down=all_in("stale"),
-        heal=lambda bench: bench.put(bench.machine(head='driver_version: "999.1"')),
+        heal=lambda bench: bench.put(bench.machine(head='driver_version: "999.1"', order=(2, 1, 0))),
+        then=reloaded,
     )
     leak = f"{{kind: leak_descriptors, call: {FIVE_A_SECOND[vendor]}}}"
     yield Row("descriptors leak in each call", vendor, faults(leak), restarted("recycle"), hold=0.0)
@@ -196,15 +213,6 @@ def sharing(vendor: str) -> Iterator[Row]:
     flood = faults(f"{{kind: flood, call: {LOAD[vendor]}, bytes: 500000}}")
     yield Row("flood on both outputs", vendor, flood, logged("the library is talkative"), hold=3.0, shares=True)
     yield Row("GPU lost, and back", vendor, faults("{kind: lost}"), shows(1, "lost"), down=LOST, shares=True)
-    yield Row(
-        "index order changed",
-        vendor,
-        lambda bench: bench.put(bench.machine(order=(2, 1, 0))),
-        lambda *_: True,
-        hold=2.0,
-        heal=lambda bench: bench.put(bench.machine(order=(1, 2, 0))),
-        shares=True,
-    )
     yield Row(
         "asleep, and awake",
         vendor,
@@ -230,6 +238,7 @@ def sharing(vendor: str) -> Iterator[Row]:
         ),
         lambda _, page: bool(page.labels("gpu_partition_info", 1)),
         hold=1.0,
+        then=lambda _, page: not page.labels("gpu_partition_info", 1),
         shares=True,
     )
 

@@ -34,7 +34,7 @@ MOST_MEMORY = 2 * 60_000_000 + 60_000_000
 AT_ONCE = 12
 """Daemons that run at the same time: nearly all of a row is waiting."""
 AT_ONCE_AGAIN = 4
-CALM = 0.04
+CALM = 0.02
 """The share of scrapes that are late without a fault on a machine that has time for us."""
 STARTS = threading.Semaphore(2)
 """To start is not waiting, and would delay the scrapes of the others."""
@@ -111,7 +111,7 @@ def befall(bench: Bench, row: Row) -> Seen:
     bench.seen.symptom = bench.wait(lambda page: row.symptom(bench, page), SYMPTOM_SECONDS)
     bench.hold(row.hold)
     row.heal(bench)
-    bench.seen.recovered = bench.wait(lambda page: bench.well(page, row.devices), row.within)
+    bench.seen.recovered = bench.wait(lambda page: bench.well(page, row.devices) and row.then(bench, page), row.within)
     bench.seen.ended = time.monotonic()
     bench.settle()
     if "Traceback" in bench.daemon.log:
