@@ -2,7 +2,19 @@
 
 import sys
 
-from exporter.cli import main
+from exporter import early
+
+
+def main() -> int:
+    """Run the command and return its exit code; 130: interrupted before there was anything to end in order."""
+    early.hold()
+    try:
+        from exporter.cli import main as command  # noqa: PLC0415 -- most of a start is spent here, with signals held
+
+        return command()
+    except KeyboardInterrupt:
+        return 130
+
 
 if __name__ == "__main__":
     sys.exit(main())

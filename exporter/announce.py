@@ -1,4 +1,7 @@
-"""What is worth a line in the log when the world has changed: GPUs that come and go, and states that change."""
+"""What is worth a line in the log when the world has changed: GPUs that come and go, and states that change.
+
+And in one line: how are the GPUs?
+"""
 
 import logging
 from collections import Counter
@@ -9,6 +12,7 @@ from exporter.model import DeviceSnapshot, GpuState, World
 
 MAX_LINES = 100
 """At a time: a machine that changes all over is told about in short."""
+MAX_NAMED = 8
 
 
 class Line(NamedTuple):
@@ -24,7 +28,10 @@ class Announcer:
         self._known: dict[str, DeviceSnapshot] = {}
 
     def lines(self, world: World) -> list[Line]:
-        """Return what to log, each change once. Hung devices are the supervisor's to tell, who knows why."""
+        """Return what to log, each change once.
+
+        Devices that hang or are released are the supervisor's to tell, who knows why.
+        """
         now = {device.device.key: device for snapshot in world.snapshots for device in snapshot.devices}
         lines = [*self._arrivals(now), *self._departures(now), *self._changes(now)]
         self._known = now
@@ -47,11 +54,28 @@ class Announcer:
     def _changes(self, now: Mapping[str, DeviceSnapshot]) -> Iterator[Line]:
         for key, device in now.items():
             before = self._known.get(key)
-            states = {device.state, GpuState.OK if before is None else before.state}
+            was = GpuState.OK if before is None else before.state
+            states = {device.state, was}
             if len(states) == 1 or GpuState.HUNG in states:
+                continue
+            if device.state is GpuState.RELEASED or (was is GpuState.RELEASED and device.state is GpuState.OK):
                 continue
             bad = device.state in (GpuState.LOST, GpuState.STALE)
             yield Line(logging.WARNING if bad else logging.INFO, f"GPU is {device.state}", _identity(device))
+
+
+def summary(world: World) -> str:
+    """Return how many GPUs deliver readings, and which do not."""
+    if world.released:
+        return "the devices are released on request"
+    devices = [device for snapshot in world.snapshots for device in snapshot.devices]
+    text = f"{sum(device.state.answers for device in devices)} of {len(devices)} GPUs deliver readings"
+    bad = [f"{device.gpu} {device.state}" for device in devices if not device.state.answers]
+    if bad:
+        more = f" and {len(bad) - MAX_NAMED} more" if len(bad) > MAX_NAMED else ""
+        text += f": {', '.join(bad[:MAX_NAMED])}{more}"
+    down = [snapshot.provider for snapshot in world.snapshots if snapshot.wanted and not snapshot.up]
+    return f"{text}; down: {', '.join(down)}" if down else text
 
 
 def _identity(device: DeviceSnapshot) -> Mapping[str, str | int]:

@@ -1,6 +1,7 @@
-"""Arguments of the command, and what each of its commands starts. Exit codes: 0 done, 1 failed, 2 wrong usage.
+"""Arguments of the command, and what each of its commands starts.
 
-130: interrupted before there was anything to end in order.
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; of `serve` also 3, after a failure that it was told not to
+outlast; 130 interrupted before there was anything to end in order.
 """
 
 import argparse
@@ -9,10 +10,9 @@ import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from exporter import __version__
+from exporter import __version__, early
 from exporter.config import Config, ConfigError, load_config, override
 from exporter.providers import PROVIDERS
 from exporter.validation import printable
@@ -22,6 +22,8 @@ OPTIONS: Mapping[str, str] = {
     "simulate": "--simulate",
     "web.listen_addresses": "--web.listen-address",
     "web.telemetry_path": "--web.telemetry-path",
+    "web.config_file": "--web.config.file",
+    "web.systemd_socket": "--web.systemd-socket",
     "journal.directory": "--journal.directory",
     "journal.state_directory": "--journal.state-directory",
     "log.level": "--log.level",
@@ -37,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.insert(0, "serve")
     options = _parser().parse_args(given)
     command: Callable[[argparse.Namespace], int] = options.command
+    if command is not _serve:
+        early.let_go()
     try:
         return command(options)
     except ConfigError as e:
@@ -59,7 +63,12 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="serve metrics over HTTP (the default)", allow_abbrev=False)
     serve.set_defaults(command=_serve)
     _add_options(serve)
-    check = commands.add_parser("check-config", help="tell what is wrong with a configuration file", allow_abbrev=False)
+    check = commands.add_parser(
+        "check-config",
+        help="tell what is wrong with a configuration file",
+        description="Checks a configuration and the files that it names; a scenario or a web configuration as well.",
+        allow_abbrev=False,
+    )
     check.add_argument("file", metavar="FILE")
     check.set_defaults(command=_check_config)
     metrics = commands.add_parser("metrics", help="print the reference of all metrics", allow_abbrev=False)
@@ -86,6 +95,18 @@ def _add_options(serve: argparse.ArgumentParser) -> None:
     )
     serve.add_argument("--web.telemetry-path", dest="web.telemetry_path", metavar="PATH", help="default /metrics")
     serve.add_argument(
+        "--web.config.file",
+        dest="web.config_file",
+        metavar="FILE",
+        help="TLS, login, response headers and rate limit, in the format of Prometheus' exporter toolkit",
+    )
+    serve.add_argument(
+        "--web.systemd-socket",
+        dest="web.systemd_socket",
+        action=argparse.BooleanOptionalAction,
+        help="serve on the sockets that systemd passes, instead of on the addresses",
+    )
+    serve.add_argument(
         "--journal.directory",
         dest="journal.directory",
         metavar="DIR",
@@ -103,18 +124,25 @@ def _add_options(serve: argparse.ArgumentParser) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    config = _config(options.file, vars(options))
-    from exporter import logs  # noqa: PLC0415 -- each command loads no more than it needs
+    def read() -> Config:
+        return _config(options.file, vars(options))
+
+    config = read()
+    if config.simulate is not None:
+        from exporter.checks import check_scenario  # noqa: PLC0415 -- each command loads no more than it needs
+
+        check_scenario(config)
+    from exporter import logs  # noqa: PLC0415 -- as above
     from exporter.serve import serve  # noqa: PLC0415 -- as above
 
-    _check_scenario(config)
     logs.configure(config.log.level, config.log.format)
-    return serve(config)
+    return serve(config, read)
 
 
 def _check_config(options: argparse.Namespace) -> int:
-    _check_scenario(load_config(options.file))
-    return _write(f"{options.file}: valid\n")
+    from exporter.checks import check  # noqa: PLC0415 -- as above
+
+    return _write(f"{options.file}: valid {check(options.file)}\n")
 
 
 def _metrics(_: argparse.Namespace) -> int:
@@ -149,21 +177,6 @@ def _tell(message: str) -> None:
     if sys.stderr is not None:  # print would take standard output instead
         with contextlib.suppress(OSError):
             print(f"gpu-exporter: {printable(message)}", file=sys.stderr)
-
-
-def _check_scenario(config: Config) -> None:
-    """Raise ConfigError with what is wrong in the scenario: it is loaded in another process, which has no terminal."""
-    if config.simulate is None:
-        return
-    from exporter.providers.simulated.scenario import ScenarioError, read_scenario  # noqa: PLC0415 -- as above
-
-    try:
-        read_scenario(Path(config.simulate), name=config.simulate)
-    except (OSError, ValueError) as e:  # ValueError: the path holds what no path can
-        reason = e.strerror if isinstance(e, OSError) else "no file can have this name"
-        raise ConfigError([f"{config.simulate}: {reason}"]) from None
-    except ScenarioError as e:
-        raise ConfigError(e.messages) from None
 
 
 def _config(file: str | None, options: Mapping[str, Any]) -> Config:

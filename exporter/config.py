@@ -27,6 +27,11 @@ _INSTANT_PERIOD_SECONDS = 0.093
 or need so much jitter that they miss every third update of the sensor."""
 
 
+Kind = Literal["configuration", "web configuration", "scenario"]
+_OPTIONS_FOR = {"web configuration": "--web.config.file", "scenario": "--simulate"}
+_WEB_CONFIG_KEYS = frozenset({"tls_server_config", "http_server_config", "basic_auth_users", "rate_limit"})
+
+
 class ConfigError(Exception):
     """`messages`: one line for each problem, with its file or option and key path."""
 
@@ -97,7 +102,10 @@ class WebConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     max_requests: Annotated[int, Meta(ge=0, le=1000)] = 40
     """Requests served at the same time; more get 503. 0: bounded by the number of connections only."""
     config_file: Annotated[str, Meta(extra={"check": _file})] | None = None
-    """TLS, login, headers and rate limit, in the format of Prometheus' exporter toolkit."""
+    """TLS, login, headers and rate limit, in the format of Prometheus' exporter toolkit.
+
+    In a configuration file it is relative to that file.
+    """
     systemd_socket: bool = False
     """Serve on the sockets that systemd passes, instead of on `listen_addresses`."""
 
@@ -224,14 +232,37 @@ def is_averaged(kind: str | None, window: float | None) -> bool:
 def load_config(path: str | Path) -> Config:
     """Read a configuration file. Raises ConfigError with every problem in it, each with its key path."""
     # Workers import this module for its structs.
-    from exporter.strict_yaml import YamlError, load, read  # noqa: PLC0415 -- PyYAML where a file is read only
+    from exporter.strict_yaml import read  # noqa: PLC0415 -- PyYAML where a file is read only
 
     try:
-        document = load(read(path))
+        return parse_config(read(path), path)
     except OSError as e:
         raise ConfigError([f"{path}: {e.strerror}"]) from None
+
+
+def kind_of_file(tree: object) -> Kind:
+    """Tell by its keys what kind of file it is; what is none of the others is held to be a configuration."""
+    keys = set(tree) if isinstance(tree, dict) else set()
+    if not keys or not keys.isdisjoint(Config.__struct_fields__):
+        return "configuration"
+    if not keys.isdisjoint(_WEB_CONFIG_KEYS):
+        return "web configuration"
+    from exporter.providers.simulated.schema import Scenario  # noqa: PLC0415 -- for files that may be one
+
+    return "configuration" if keys.isdisjoint(Scenario.__struct_fields__) else "scenario"
+
+
+def parse_config(data: bytes, path: str | Path) -> Config:
+    """Return what the configuration file `path` holds, which is `data`. Raises ConfigError."""
+    from exporter.strict_yaml import YamlError, load  # noqa: PLC0415 -- as above
+
+    try:
+        document = load(data)
     except YamlError as e:
         raise ConfigError([f"{path}: {e}"]) from None
+    kind = kind_of_file(document.value)
+    if kind != "configuration":
+        raise ConfigError([f"{path}: this is a {kind}, no configuration; give it to {_OPTIONS_FOR[kind]}"])
     try:
         config = convert(document.value, Config, document.problems)
     except ValidationError as e:
@@ -242,9 +273,11 @@ def load_config(path: str | Path) -> Config:
         for name, directory in msgspec.structs.asdict(config.journal).items()
         if directory is not None
     }
+    web_file = config.web.config_file
     return msgspec.structs.replace(
         config,
         simulate=None if config.simulate is None else str(beside / config.simulate),
+        web=msgspec.structs.replace(config.web, config_file=None if web_file is None else str(beside / web_file)),
         journal=msgspec.structs.replace(config.journal, **journal),
     )
 

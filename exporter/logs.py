@@ -26,7 +26,7 @@ def configure(level: str, form: str, stream: TextIO | None = None) -> None:
     if stream is not None:
         handler = logging.StreamHandler(stream)
     elif sys.stderr is not None:  # where it was closed before the start, its descriptor may have become anything
-        handler = Unhurried(sys.stderr.fileno())
+        handler = _unhurried(sys.stderr.fileno())
     handler.setFormatter(_Json() if form == "json" else _Logfmt())
     logging.raiseExceptions = False  # a log that cannot be written is no reason for a traceback on standard error
     logging.basicConfig(handlers=[handler], level=LEVELS[level], force=True)
@@ -41,7 +41,7 @@ class Unhurried(logging.Handler):
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
         self._lost = 0
@@ -65,9 +65,17 @@ class Unhurried(logging.Handler):
             if not self._poll.poll(0):
                 self._torn |= start > 0
                 return False
-            os.write(self._descriptor, data[start : start + select.PIPE_BUF])
+            os.write(self.descriptor, data[start : start + select.PIPE_BUF])
         self._torn = False
         return True
+
+
+def _unhurried(descriptor: int) -> Unhurried:
+    """Return the handler that writes there already, which knows what was lost, or a new one."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, Unhurried) and handler.descriptor == descriptor:
+            return handler
+    return Unhurried(descriptor)
 
 
 def _told_lost(count: int) -> logging.LogRecord:

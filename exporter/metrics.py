@@ -748,6 +748,19 @@ EXPORTER_METRICS: tuple[MetricSpec[World], ...] = (
     ),
     MetricSpec("gpu_exporter_released", "Whether the devices are released on request.", lambda w: float(w.released), X),
     MetricSpec(
+        "gpu_exporter_config_last_reload_successful",
+        "Whether the configuration and its files could be read when they last were; if not, what was before holds.",
+        lambda w: float(w.config_reloaded),
+        X,
+    ),
+    MetricSpec(
+        "gpu_exporter_config_last_reload_success_timestamp_seconds",
+        "When all of the configuration was last read, at the start or on SIGHUP.",
+        lambda w: w.config_reloaded_timestamp,
+        X,
+        "seconds",
+    ),
+    MetricSpec(
         "gpu_exporter_journal_up",
         "Whether totals are kept over a restart; absent where no directory is configured for that.",
         lambda w: None if w.journal_up is None else float(w.journal_up),

@@ -350,6 +350,10 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """By metrics.Block: changes whenever a rendered block would."""
     workers_abandoned: int = 0
     released: bool = False
+    config_reloaded: bool = True
+    """Whether the files of the configuration could be read when they were last asked for; at the start they could."""
+    config_reloaded_timestamp: float | None = None
+    """Unix time at which all of them last could."""
     journal_up: bool | None = None
     """Whether totals are kept over a restart; None: no directory is configured."""
     series_dropped: Mapping[str, int] = {}

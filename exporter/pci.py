@@ -1,4 +1,4 @@
-"""How many GPUs of a vendor does this host have? Asked of PCI, which needs no driver."""
+"""Which GPUs of a vendor does this host have? Asked of PCI, which needs no driver and wakes none of them."""
 
 from pathlib import Path
 
@@ -10,9 +10,15 @@ _LENT = ("vfio-pci", "pci-stub", "xen-pciback")
 
 def count_gpus(vendor: int, root: Path = Path("/")) -> int | None:
     """Return how many GPUs with this PCI vendor id are there; None: this host does not show PCI devices."""
+    addresses = gpu_addresses(vendor, root)
+    return None if addresses is None else len(addresses)
+
+
+def gpu_addresses(vendor: int, root: Path = Path("/")) -> tuple[str, ...] | None:
+    """Return where they are (dddd:bb:dd.f, in order); None as of `count_gpus`."""
     devices = root / "sys/bus/pci/devices"
     try:
-        return sum(_is_gpu(device, vendor) for device in devices.iterdir())
+        return tuple(sorted(device.name for device in devices.iterdir() if _is_gpu(device, vendor)))
     except OSError:
         return None
 

@@ -6,39 +6,37 @@ import os
 import platform
 import resource
 import signal
+import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 
-from exporter import __version__
-from exporter.announce import Announcer
-from exporter.config import Config
-from exporter.exposition import Format, Renderer
+from exporter import __version__, early, logs
+from exporter.config import Config, WebConfig
+from exporter.daemon.life import keep_pinging, lasting_failure, turns
+from exporter.daemon.look import Lookout, count
+from exporter.daemon.page import Pages
+from exporter.daemon.reload import Reloader, keep_reloading
 from exporter.fleet import Fleet
 from exporter.journal import Journal, opened, places
-from exporter.journal.pages import show
-from exporter.metrics import Block
-from exporter.pci import count_gpus
 from exporter.providers import PROVIDERS
 from exporter.supervision.attributor import Attributor
 from exporter.supervision.frames import WorkerRequest
 from exporter.supervision.supervisor import Supervisor
+from exporter.systemd import Systemd
+from exporter.web.guard import Guard
 from exporter.web.limits import Limits, fitted, needed
-from exporter.web.listen import ListenError
+from exporter.web.listen import ListenError, passed_sockets
 from exporter.web.routes import PROBES, build
 from exporter.web.server import Server
 from exporter.web.server import serve as listen
 
 logger = logging.getLogger(__name__)
 
-FRESH_SECONDS = 0.05
-"""How long a scrape waits for the drivers."""
-LOOK_SECONDS = 1.0
-"""How often the log is told what has changed."""
-LOOKS_PER_COUNT = 60
-"""After how many of those PCI is asked again for GPUs: cards come and go on hosts that can plug them."""
 CLOSE_SECONDS = 4.0
 """After this a worker that does not end is left to die with the process."""
+LASTING_FAILURE = 3
+"""The exit code after a failure that the exporter was told not to outlast."""
 
 
 def providers(config: Config) -> tuple[str, ...]:
@@ -50,64 +48,85 @@ def providers(config: Config) -> tuple[str, ...]:
     return tuple(name for name, entry in PROVIDERS.items() if not entry.by_name_only)
 
 
-def serve(config: Config) -> int:
-    """Serve until SIGTERM or SIGINT. Returns the exit code: 0, or 1 when it could not serve."""
-    return asyncio.run(_serve(config))
+def serve(config: Config, read: Callable[[], Config]) -> int:
+    """Serve until SIGTERM or SIGINT. `read` reads the configuration again, or raises ConfigError.
+
+    Returns the exit code: 0, 1 when it could not serve, or LASTING_FAILURE. Raises ConfigError.
+    """
+    guard = None if config.web.config_file is None else Guard.load(config.web.config_file)
+    return asyncio.run(_serve(config, read, guard))
 
 
-async def _serve(config: Config) -> int:
+async def _serve(config: Config, read: Callable[[], Config], guard: Guard | None) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    systemd = Systemd(os.environ, os.getpid())
     names = providers(config)
     _say_what_starts(config, names)
     wanted = [(name, name in config.providers or name == "simulated") for name in names]
     fleet = Fleet(wanted, config.sampling, config.processes, config.attribution)
-    for name, count in _expected(names).items():
-        fleet.expected(name, count)
+    count(fleet, names)
     host = config.attribution.host
     requests = [WorkerRequest(provider=name, host=host, scenario=_scenario(config, name)) for name in names]
-    supervisor = Supervisor(fleet, requests, config.sampling)
+    supervisor = Supervisor(fleet, requests, config.sampling, config.workers)
     attributor = Attributor(
         lambda: fleet.world(time.monotonic()),
         lambda attribution: fleet.attributed(attribution, time.monotonic()),
         config.attribution,
         config.sampling.processes_seconds,
     )
-    renderer = Renderer(config.metrics.disable, created=config.metrics.created, process_labels=config.processes.labels)
-
     journal = opened(fleet, places(config.journal, os.environ))
-
-    async def page(form: Format, blocks: frozenset[Block] | None, gzip: bool) -> bytes:
-        if blocks is None or Block.ENERGY in blocks:
-            until = time.monotonic() + FRESH_SECONDS
-            await supervisor.fresh(FRESH_SECONDS)
-            world = fleet.world(time.monotonic())
-            energy = await journal.shown(world, until - time.monotonic())
-            content = show(renderer, world, energy, form, blocks, gzip=gzip)
-        else:
-            content = renderer.page(fleet.world(time.monotonic()), form, blocks, gzip=gzip)
-        fleet.dropped(renderer.dropped)
-        return content
-
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    asyncio.get_running_loop().add_signal_handler(
-        signal.SIGHUP, logger.warning, "SIGHUP: the configuration is read at the start only; restart to change it"
+    pages = Pages(fleet, supervisor, journal, config)
+    handler = build(
+        pages.page,
+        lambda: fleet.world(time.monotonic()),
+        time.time,
+        config.web.telemetry_path,
+        alive=lambda: turns(time.monotonic(), supervisor.turned_at),
     )
-    handler = build(page, lambda: fleet.world(time.monotonic()), time.time, config.web.telemetry_path)
     try:
         server = await listen(
             config.web.listen_addresses,
             handler,
-            limits=_limits(config),
+            limits=_limits(config.web),
             uncounted=PROBES,
+            guard=guard,
+            sockets=_passed() if config.web.systemd_socket else None,
         )
     except ListenError as e:
         logger.error("%s", e)  # noqa: TRY400 -- the sentence is all that there is to say
         await journal.close()
         return 1
+    scheme = "https" if guard is not None and guard.secure else "http"
     for address in server.addresses:
-        logger.info("serving", extra={"url": f"http://{address}{config.web.telemetry_path}"})
-    return await _until(stop, supervisor, attributor, server, fleet, journal, names)
+        logger.info("serving", extra={"url": f"{scheme}://{address}{config.web.telemetry_path}"})
+
+    def apply(changed: Config) -> None:
+        logs.configure(changed.log.level, changed.log.format)
+        pages.choose(changed)
+        supervisor.limit(changed.workers)
+        server.limit(_limits(changed.web))
+
+    reloader = Reloader(config, read, guard, apply, fleet, systemd)
+    reload = asyncio.Event()
+    acts = {signal.SIGHUP: reload.set, signal.SIGUSR1: supervisor.release, signal.SIGUSR2: supervisor.take_up}
+    for number, act in acts.items():
+        loop.add_signal_handler(number, act)
+    for came in early.arrived():
+        acts[signal.Signals(came)]()
+    systemd.ready()
+    lookout = Lookout(fleet, names, lambda: server.counts, lambda: reloader.well, systemd)
+    aside = (
+        lookout.keep_looking(),
+        journal.keep(),
+        attributor.run(),
+        keep_pinging(systemd, lambda: supervisor.turned_at),
+        keep_reloading(reloader, reload),
+    )
+    tasks = [asyncio.create_task(each) for each in aside]
+    return await _until(stop, supervisor, attributor, server, journal, systemd, tasks)
 
 
 async def _until(
@@ -115,23 +134,23 @@ async def _until(
     supervisor: Supervisor,
     attributor: Attributor,
     server: Server,
-    fleet: Fleet,
     journal: Journal,
-    names: tuple[str, ...],
+    systemd: Systemd,
+    aside: list[asyncio.Task[None]],
 ) -> int:
-    """Run until told to stop, or until the supervisor breaks, without which nothing works."""
+    """Run until told to stop, a failure lasts too long, or the supervisor breaks, without which nothing works."""
     stopped = asyncio.create_task(stop.wait())
     supervising = asyncio.create_task(supervisor.run())
-    attributing = asyncio.create_task(attributor.run())
-    looking = asyncio.create_task(_keep_looking(fleet, names))
-    keeping = asyncio.create_task(journal.keep())
-    await asyncio.wait([stopped, supervising], return_when=asyncio.FIRST_COMPLETED)
-    failed = supervising.done()
-    if failed:
+    failing = asyncio.create_task(lasting_failure(supervisor))
+    await asyncio.wait([stopped, supervising, failing], return_when=asyncio.FIRST_COMPLETED)
+    broken = supervising.done()
+    failure = failing.result() if failing.done() and not stopped.done() else None
+    if broken:
         logger.critical("the workers are no longer supervised", exc_info=supervising.exception())
+    systemd.stopping()
     logger.info("stopping")
-    looking.cancel()
-    keeping.cancel()
+    for task in aside:
+        task.cancel()
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
             ends = (server.close(), supervisor.close(), attributor.close())
@@ -141,37 +160,27 @@ async def _until(
     except TimeoutError:
         logger.warning("a worker does not end; it is left behind")
     await journal.close()
-    for task in (stopped, supervising):
-        task.cancel()
-    await asyncio.wait([stopped, supervising, attributing, looking, keeping], timeout=0.6)
+    for waiting in (stopped, supervising, failing):
+        waiting.cancel()
+    await asyncio.wait([stopped, supervising, failing, *aside], timeout=0.5)
+    if failure is not None and not broken:
+        logger.critical("stopped: a restart may cure what lasts", extra={"reason": failure, "code": LASTING_FAILURE})
+        return LASTING_FAILURE
     logger.info("stopped")
-    return 1 if failed else 0
+    return 1 if broken else 0
 
 
-async def _keep_looking(fleet: Fleet, names: tuple[str, ...]) -> None:
-    """Tell the log what comes and goes, and the fleet what PCI shows."""
-    announcer = Announcer()
-    while True:
-        try:
-            for _ in range(LOOKS_PER_COUNT):
-                for level, message, fields in announcer.lines(fleet.world(time.monotonic())):
-                    logger.log(level, message, extra=fields)
-                await asyncio.sleep(LOOK_SECONDS)
-            for name, count in _expected(names).items():
-                fleet.expected(name, count)
-        except Exception:  # metrics are worth more than what the log says about them
-            logger.exception("the log cannot be told what has changed")
-            await asyncio.sleep(LOOK_SECONDS * LOOKS_PER_COUNT)
+def _passed() -> list[socket.socket]:
+    """Return the sockets that systemd passed. Raises ListenError."""
+    sockets = passed_sockets(os.environ, os.getpid())
+    if not sockets:
+        raise ListenError("cannot listen: systemd passed no socket, as web.systemd_socket wants it to")
+    return sockets
 
 
-def _expected(names: tuple[str, ...]) -> Mapping[str, int | None]:
-    vendors = {name: PROVIDERS[name].pci_vendor for name in names}
-    return {name: None if vendor is None else count_gpus(vendor) for name, vendor in vendors.items()}
-
-
-def _limits(config: Config) -> Limits:
+def _limits(web: WebConfig) -> Limits:
     """Return the limits on clients, after raising that on descriptors as far as they need it and it may be raised."""
-    limits = Limits(max_requests=config.web.max_requests)
+    limits = Limits(max_requests=web.max_requests)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = needed(limits) if hard == resource.RLIM_INFINITY else min(needed(limits), hard)
     if resource.RLIM_INFINITY != soft < wanted:

@@ -1,7 +1,8 @@
 """Does a tree of plain values fit a msgspec type? Every mismatch is reported, each with its key path.
 
 msgspec itself stops at the first one. What is wanted of a value stands at the field's type: the bounds of msgspec.Meta,
-and in its `extra` the noun to call the value by (`noun`) and a function that returns a complaint or None (`check`).
+and in its `extra` the noun to call the value by (`noun`), a function that returns a complaint or None (`check`), and
+whether the value is never to be told (`secret`).
 """
 
 import difflib
@@ -82,6 +83,8 @@ def _mismatches(value: object, info: inspect.Type, path: str) -> Iterator[str]:
         yield from _struct(value, info, path)
     elif isinstance(info, inspect.VarTupleType):
         yield from _list(value, info, path)
+    elif isinstance(info, inspect.DictType):
+        yield from _mapping(value, info, extra, path)
     elif complaint := _scalar(value, info, extra):
         yield f"{path}: {complaint}"
 
@@ -89,7 +92,7 @@ def _mismatches(value: object, info: inspect.Type, path: str) -> Iterator[str]:
 def _scalar(value: object, info: inspect.Type, extra: Mapping[str, Any]) -> str | None:
     if isinstance(info, inspect.StrType):
         if not isinstance(value, str):
-            return f"expected text, got {shown(value)}"
+            return "expected text" if extra.get("secret") else f"expected text, got {shown(value)}"
         check: Callable[[str], str | None] | None = extra.get("check")
         return None if check is None else check(value)
     if isinstance(info, inspect.LiteralType):
@@ -118,6 +121,15 @@ def _struct(value: object, info: inspect.StructType, path: str) -> Iterator[str]
     for name, field in fields.items():
         if field.required and name not in value:
             yield f"{join(path, name)}: needed"
+
+
+def _mapping(value: object, info: inspect.DictType, extra: Mapping[str, Any], path: str) -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield f"{path}: expected values by name" + ("" if extra.get("secret") else f", got {shown(value)}")
+        return
+    for key, item in value.items():
+        yield from _mismatches(key, info.key_type, join(path, key))
+        yield from _mismatches(item, info.value_type, join(path, key))
 
 
 def _list(value: object, info: inspect.VarTupleType, path: str) -> Iterator[str]:

@@ -15,6 +15,8 @@ T = TypeVar("T")
 Identity = tuple[Any, ...]
 """Of a series in its family: the values of the table's labels, or these and the key under which the row gave it."""
 
+MOST_SERIES = 20_000
+"""Of one family on the page."""
 _SPARE = 64
 
 
@@ -48,7 +50,8 @@ class Family(Generic[T]):
     def render(self, subjects: Sequence[tuple[Base, T]]) -> Lines:
         """Return the lines of all series.
 
-        Left out are a series that is already there, and a value that is no finite number (of a counter: or below 0).
+        Left out are a series that is already there, a value that is no finite number (of a counter: or below 0), and
+        what is beyond MOST_SERIES.
         """
         texts, lowest = self._texts, self._lowest
         values: dict[str, float] = {}
@@ -60,7 +63,7 @@ class Family(Generic[T]):
             if text is None:
                 text = texts[identity] = self._text(identity)
             value = raw if type(raw) is float else _number(raw)
-            if text not in values and lowest <= value < math.inf:
+            if text not in values and lowest <= value < math.inf and len(values) < MOST_SERIES:
                 values[text] = value
             else:
                 dropped += 1

@@ -48,6 +48,8 @@ class Card:
         self._cut_off = False
         """Whether its provider is down, so that nothing is read."""
         self._asleep = False
+        self._asleep_at = now
+        """When it was last seen to be."""
         self.silent_since = now
         """Since when no reading is expected to be there already: first sight, loss, return, sleep."""
         self._lifetimes = groups.lifetimes(sampling)
@@ -154,6 +156,7 @@ class Card:
         if sample.device != self.device:
             self.device = sample.device
         if sample.asleep:
+            self._asleep_at = now
             self._forget_readings()
             return
         fresh = [group for group, at in sample.taken_at.items() if at > self._taken.get(group, -1.0)]
@@ -295,6 +298,8 @@ class Card:
 
     @property
     def _last_taken(self) -> float:
+        if self._asleep:
+            return self._asleep_at
         return max((self._taken[group] for group in self._newest), default=self.silent_since)
 
     def _given_up(self, now: float) -> bool:

@@ -84,7 +84,8 @@ class NameCounts:
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
 
-    def add(self, name: str) -> None:
-        known = name in self.counts or len(self.counts) < self.LIMIT
+    def add(self, name: str, count: int = 1, *, ours: bool = False) -> None:
+        """Count a name; `ours`: it is no provider's word, and has its place in any case."""
+        known = ours or name in self.counts or len(self.counts) < self.LIMIT
         key = name if known else self.OTHER
-        self.counts[key] = self.counts.get(key, 0) + 1
+        self.counts[key] = self.counts.get(key, 0) + count

@@ -9,11 +9,12 @@ import msgspec
 
 from exporter.config import AttributionConfig, ProcessesConfig, SamplingConfig
 from exporter.fleet.attributed import Attributed
+from exporter.fleet.bounds import MOST_LISTED, bounded
 from exporter.fleet.card import Card
 from exporter.fleet.counters import NameCounts
 from exporter.fleet.identity import differ, position
 from exporter.fleet.processes import Selection
-from exporter.fleet.record import CardRecord, FleetRecord, newest, without_workloads
+from exporter.fleet.record import MOST_PREFIXES, CardRecord, FleetRecord, newest, without_workloads
 from exporter.metrics import Block
 from exporter.model import (
     NOT_OPENED,
@@ -33,6 +34,7 @@ REFRESH_SECONDS = 1.0
 """How often the figures about a provider that change with every read are taken over into its snapshot."""
 _SIMULATED = "simulated"
 _SIMULATED_PREFIX = "sim"
+_OTHER_PREFIX = "gpu"
 
 
 class _Provider:
@@ -80,6 +82,8 @@ class Fleet:
         self._dropped: Mapping[str, int] = {}
         self._journal_up: bool | None = None
         self._web = WebCounts()
+        self._config_reloaded = True
+        self._config_reloaded_timestamp: float | None = None
         self._awaited: dict[str, CardRecord] = {}
         """What was kept of devices that were not seen since the start."""
         self._restored_at = 0.0
@@ -89,7 +93,9 @@ class Fleet:
         """Take what a provider enumerates; what it listed before and does not list any more is lost to it."""
         source = self._providers[provider]
         listed: dict[str, Device] = {}
-        for device in map(self._recognised, devices):
+        if len(devices) > MOST_LISTED:
+            self._fail(source, "too_many_devices", len(devices) - MOST_LISTED)
+        for device in map(self._recognised, devices[:MOST_LISTED]):
             if device.key in listed:
                 self._fail(source, "duplicate_identity")
             else:
@@ -105,10 +111,13 @@ class Fleet:
         """Take one sample: `now` is CLOCK_MONOTONIC, `wall` Unix time, both seconds."""
         source = self._providers[provider]
         for name in sample.failed:
-            self._fail(source, name)
+            source.failures.add(name)
         for name in sample.rejected:
             source.rejections.add(name)
-            source.changed = True
+        source.changed = source.changed or bool(sample.failed or sample.rejected)
+        sample, left_out = bounded(sample)
+        for name, count in left_out.items():
+            self._fail(source, name, count)
         device = self._recognised(sample.device)
         if device is not sample.device:
             sample = msgspec.structs.replace(sample, device=device)
@@ -176,6 +185,13 @@ class Fleet:
         """Take whether the devices are released on request."""
         if flag != self._released:
             self._released = flag
+            self._bump(Block.EXPORTER)
+
+    def configured(self, *, well: bool, wall: float | None = None) -> None:
+        """Take whether what is in force is what the files say; `wall`: Unix time at which all of them were read."""
+        wall = self._config_reloaded_timestamp if wall is None else wall
+        if (well, wall) != (self._config_reloaded, self._config_reloaded_timestamp):
+            self._config_reloaded, self._config_reloaded_timestamp = well, wall
             self._bump(Block.EXPORTER)
 
     def dropped(self, series_dropped: Mapping[str, int]) -> None:
@@ -247,6 +263,8 @@ class Fleet:
                 versions=dict(self._versions),
                 workers_abandoned=self._abandoned,
                 released=self._released,
+                config_reloaded=self._config_reloaded,
+                config_reloaded_timestamp=self._config_reloaded_timestamp,
                 journal_up=self._journal_up,
                 series_dropped=dict(Counter(self._dropped) + Counter(self._left_out)),
                 web=self._web,
@@ -318,6 +336,7 @@ class Fleet:
                 self._fail(source, "too_many_devices")
                 return
             card = self._new_card(source, device, now)
+            source.listed[device.key] = device  # it was taken off if it had to make room for another of its list
         owner = self._owner(device.key)
         if owner is not None:
             card.moved(owner.name)
@@ -328,6 +347,9 @@ class Fleet:
         if device.pci_address is not None:
             self._awaited.pop(device.pci_address, None)  # the key while its identity could not be read
         prefix = _SIMULATED_PREFIX if source.name == _SIMULATED else device.vendor
+        if prefix not in self._numbers and len(self._numbers) >= MOST_PREFIXES:
+            prefix = _OTHER_PREFIX
+            self._fail(source, "too_many_vendors")
         number = self._numbers[prefix]
         if kept is not None and kept.order is not None and kept.order[0] == prefix and kept.order[1] < number:
             number = kept.order[1]
@@ -372,8 +394,8 @@ class Fleet:
             source.listed.pop(key, None)
         return True
 
-    def _fail(self, source: _Provider, reading: str) -> None:
-        source.failures.add(reading)
+    def _fail(self, source: _Provider, reading: str, count: int = 1) -> None:
+        source.failures.add(reading, count, ours=True)
         source.changed = True
 
     def _bump(self, block: Block) -> None:

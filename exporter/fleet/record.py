@@ -10,11 +10,14 @@ from exporter.energy.reboot import after_reboot
 from exporter.model import Scope, Workload
 
 MOST_RECORDS = 256
+MOST_PREFIXES = 16
+"""Of labels, such as nvidia."""
 MOST_WORKLOADS = 64
 """Of one device."""
 MOST_WORKLOADS_IN_ALL = 4096
 ROUNDING = 1e-9
 """Relative to a total: what parts of it may differ by."""
+_HIGHEST_NUMBER = 2**53
 FORGET_SECONDS = 30 * 86_400.0
 """A device that was not seen for so long, of the time that the exporter ran, is not kept any longer."""
 
@@ -87,6 +90,7 @@ def impossible(record: FleetRecord, at: float) -> str | None:
     """Return what cannot be true of a record made at monotonic time `at`; None: it may all be."""
     cards = record.cards
     orders = [card.order for card in cards if card.order is not None]
+    numbers = [*record.numbers.values(), *(number for _, number in orders)]
     meters = [card.meter for card in cards if card.meter is not None]
     ledgers = [ledger for meter in meters for ledger in (meter.ledger, meter.module) if ledger is not None]
     tenancies = [card.tenancy for card in cards if card.tenancy is not None]
@@ -95,6 +99,8 @@ def impossible(record: FleetRecord, at: float) -> str | None:
         (len({card.key for card in cards}) < len(cards), "a device twice"),
         (len(set(orders)) < len(orders), "a label twice"),
         (any(number < 0 for _, number in orders), "a negative label"),
+        (len(record.numbers) > MOST_PREFIXES + 1, f"more than {MOST_PREFIXES} kinds of labels"),
+        (not all(0 <= number <= _HIGHEST_NUMBER for number in numbers), "a label that was never given"),
         (not all(map(math.isfinite, _numbers(msgspec.to_builtins(record)))), "a number that is not finite"),
         (any(card.unseen_seconds < 0 for card in cards), "a negative time"),
         (sum(len(kept.workloads) for kept in tenancies) > MOST_WORKLOADS_IN_ALL, "too many workloads"),

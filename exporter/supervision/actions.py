@@ -4,6 +4,7 @@ import msgspec
 
 from exporter.model import GpuState
 from exporter.supervision import frames
+from exporter.supervision.schedule import ALL_LOST_SECONDS
 
 
 class Spawn(msgspec.Struct, frozen=True, kw_only=True):
@@ -11,6 +12,8 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True):
     exclude: tuple[str, ...] = ()
     last: tuple[str, ...] = ()
     only: str | None = None
+    patience_seconds: float = ALL_LOST_SECONDS
+    """As of `frames.Start`."""
 
 
 class Kill(msgspec.Struct, frozen=True):
@@ -47,6 +50,14 @@ class State(msgspec.Struct, frozen=True):
 class Restarted(msgspec.Struct, frozen=True):
     cause: str
     """Of metrics.RESTART_CAUSES."""
+    reason: str = ""
+    """Why a worker that ran was replaced; empty where `Status` tells it."""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The worker was to be replaced and goes on, since its successor did not get so far."""
+
+    reason: str
 
 
 class Abandoned(msgspec.Struct, frozen=True):
@@ -54,4 +65,4 @@ class Abandoned(msgspec.Struct, frozen=True):
     """How many children of this provider could not be killed."""
 
 
-Action = Spawn | Kill | Ask | Status | State | Restarted | Abandoned
+Action = Spawn | Kill | Ask | Status | State | Restarted | Kept | Abandoned

@@ -15,18 +15,36 @@ class Activity(enum.Enum):
     WAITING = "waiting for its next pass"
 
 
+class Role(enum.Enum):
+    WORKER = enum.auto()
+    """Its readings are published."""
+    SUCCESSOR = enum.auto()
+    """It opens the library to take the worker's place."""
+    RETIRED = enum.auto()
+    """A successor has taken its place."""
+    PROBE = enum.auto()
+    """It tries one device."""
+
+
 class Child:
     """Times are those of the watch's own clock, which does not count the time in which the parent stood still."""
 
-    def __init__(self, number: int, only: str | None, now: float, allowed: float) -> None:
+    def __init__(self, number: int, role: Role, now: float, allowed: float) -> None:
         self.number = number
-        self.only = only
+        self.role = role
+        self.only: str | None = None
+        """The device that a probe tries."""
+        self.excluded: frozenset[str] = frozenset()
+        """Devices that it was told not to read."""
         self.activity = Activity.OPENING
         self.library_version: str | None = None
         self.up = False
         self.passed = False
         """It has finished a pass over its devices."""
         self.sampled = False
+        """A device gave a reading; for a probe: its read returned."""
+        self.answered: dict[str, bool] = {}
+        """Devices whose reads return, with whether they are there or lost."""
         self.failure: frames.Failed | None = None
         self.broke: str | None = None
         """Why it is not understood."""
@@ -45,6 +63,11 @@ class Child:
     @property
     def ending(self) -> bool:
         return self.ending_at is not None
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The devices that it reads and that are there."""
+        return tuple(key for key, present in self.answered.items() if present)
 
     @property
     def reading(self) -> str | None:

@@ -9,6 +9,7 @@ from exporter.config import SamplingConfig
 from exporter.framing import MAX_FRAME_BYTES, FrameError, Inbox, encode
 from exporter.framing import Frame as _Frame
 from exporter.model import Device, Group, Sample
+from exporter.supervision.schedule import ALL_LOST_SECONDS
 
 __all__ = ["MAX_FRAME_BYTES", "FrameError", "Inbox", "encode"]
 """Of `framing`, for those who speak with workers."""
@@ -40,9 +41,11 @@ class Start(_Frame, frozen=True, kw_only=True):
     exclude: tuple[str, ...] = ()
     """Keys of devices that are enumerated and not read."""
     last: tuple[str, ...] = ()
-    """Keys of devices that are read after the others."""
+    """Keys of devices that are read after the others, in this order."""
     only: str | None = None
     """A probe: read this device once, say so, and end."""
+    patience_seconds: float = ALL_LOST_SECONDS
+    """With every device lost for so long the library is opened anew."""
 
 
 class Fresh(_Frame, frozen=True):

@@ -6,20 +6,21 @@ import time
 from collections.abc import Callable
 from random import Random
 
-from exporter.config import SamplingConfig
-from exporter.fleet import Fleet
-from exporter.model import Group, Sample
+from exporter.config import SamplingConfig, WorkersConfig
+from exporter.fleet import MOST_DEVICES, Fleet
 from exporter.supervision import frames
-from exporter.supervision.actions import Abandoned, Action, Ask, Kill, Restarted, Spawn, State, Status
+from exporter.supervision.actions import Abandoned, Action, Ask, Kept, Kill, Restarted, Spawn, State, Status
+from exporter.supervision.fresh import FreshRequests
 from exporter.supervision.output import Line, Output
 from exporter.supervision.process import Process
-from exporter.supervision.watch import Watch
+from exporter.supervision.watch import RELEASED, Watch
 
 logger = logging.getLogger("exporter.supervision")
 
 _SLICE_SECONDS = 0.005
 """Of listening to one child before everything else in the event loop gets its turn."""
 _LAST_PIECES = 64
+_MOST_LEFT = 16
 """The most that is read from a child that is late or has ended."""
 
 
@@ -31,12 +32,14 @@ class Keeper:
         fleet: Fleet,
         request: frames.WorkerRequest,
         sampling: SamplingConfig,
+        workers: WorkersConfig,
         random: Random,
         abandoned: Callable[[], None],
+        measure_seconds: float,
     ) -> None:
         """`abandoned` is called when the number of children that cannot be killed has changed."""
         now = time.monotonic()
-        self.watch = Watch(sampling, random, now)
+        self.watch = Watch(sampling, random, now, workers)
         self._fleet = fleet
         self._request = request
         self._sampling = sampling
@@ -48,16 +51,24 @@ class Keeper:
         """Children whose pipe wakes us up."""
         self._deaf: set[int] = set()
         """Children that are not listened to any more."""
-        self._energy_at: dict[str, float] = {}
-        self._token = 0
-        self._pending: asyncio.Future[None] | None = None
-        self._asked_at = 0.0
+        self._left: list[Process] = []
+        """Children that have ended, and whose own children have not."""
+        self._fresh = FreshRequests()
+        self._measure_seconds = measure_seconds
+        self._measured_at = now
         self._closing = False
+
+    @property
+    def provider(self) -> str:
+        return self._request.provider
 
     @property
     def worker_pid(self) -> int | None:
         number = self.watch.worker
         return None if number is None else self._processes[number].pid
+
+    def limit(self, workers: WorkersConfig) -> None:
+        self.watch.limit(workers)
 
     def tick(self, now: float) -> None:
         """Let time pass: reap, judge and start children."""
@@ -69,26 +80,26 @@ class Keeper:
         now = time.monotonic()
         late = [self._processes[number] for number in self.watch.overdue(now)]
         self._act(self.watch.tick(now, {process.number for process in late if process.is_stopped()}))
+        self._left = [process for process in self._left if not process.swept()][-_MOST_LEFT:]
+        if now - self._measured_at >= self._measure_seconds:
+            self._measured_at = now
+            self._measure(now)
 
     def ask_fresh(self, timeout: float) -> asyncio.Future[None] | None:
         """Ask the worker for fresh energy; None: there is nobody to ask, nothing to wait for, or no hope in waiting."""
         now = time.monotonic()
-        if self._pending is not None:
-            return self._pending if now - self._asked_at < timeout else None
+        if self._fresh.awaited:
+            return self._fresh.shared(now, timeout)
         number = self.watch.worker
         if number is None or not self.watch.ready:
             return None
         process = self._processes[number]
         self._catch_up(process)
-        if self.watch.worker != number or all(now - at < frames.FRESH_SECONDS for at in self._energy_at.values()):
+        if self.watch.worker != number or not self._fresh.is_needed(now) or not process.ask(self._fresh.next()):
             return None
-        self._token += 1
-        if not process.ask(frames.Fresh(self._token)):
-            return None
-        self._asked_at = now
-        self._pending = self._loop.create_future()
+        answer = self._fresh.asked(number, now)
         self._listen(process)
-        return self._pending
+        return answer
 
     def release(self, *, closing: bool = False) -> None:
         """Ask all children to end, and start none."""
@@ -111,8 +122,7 @@ class Keeper:
                     self._spawn(action)
                 case Kill(child):
                     self._processes[child].kill()
-                    if self.watch.worker is None:
-                        self._answered()
+                    self._fresh.gone(child)
                 case Ask(child, request):
                     self._ask(self._processes[child], request)
                 case Abandoned(count):
@@ -120,7 +130,7 @@ class Keeper:
                     message = "child processes that cannot be killed: the driver does not let go of them"
                     logger.log(level, message, extra={"provider": self._request.provider, "count": count})
                     self._abandoned()
-                case Status() | State() | Restarted():
+                case Status() | State() | Restarted() | Kept():
                     if not self._closing:
                         self._tell(action)
 
@@ -145,25 +155,30 @@ class Keeper:
         if not process.ask(request) and isinstance(request, frames.Exclude):
             self._act(self.watch.broken(process.number, "it takes no requests", time.monotonic()))
 
-    def _tell(self, action: Status | State | Restarted) -> None:
+    def _tell(self, action: Status | State | Restarted | Kept) -> None:
         provider = self._request.provider
         match action:
             case Status(up, reason, library_version, news):
                 self._fleet.provider_status(provider, up=up, reason=reason, library_version=library_version)
                 if news and up:
                     logger.info("provider is up", extra={"provider": provider, "library_version": library_version})
-                elif news:
+                elif news and reason != RELEASED:  # which was told once for all of them
                     level = logging.WARNING if self._fleet.is_wanted(provider) else logging.INFO
                     logger.log(level, "provider is down", extra={"provider": provider, "reason": reason})
             case State(key, state, reason, news):
                 self._fleet.device_state(key, state)
-                self._energy_at.pop(key, None)
+                self._fresh.forget(key)
                 if news and reason:
                     logger.warning("GPU is hung", extra={"uuid": key, "provider": provider, "reason": reason})
                 elif news:
                     logger.info("GPU answers again", extra={"uuid": key, "provider": provider})
-            case Restarted(cause):
+            case Restarted(cause, reason):
                 self._fleet.restarted(provider, cause)
+                if reason:
+                    logger.info("worker is replaced", extra={"provider": provider, "reason": reason})
+            case Kept(reason):
+                fields = {"provider": provider, "reason": reason}
+                logger.warning("worker is kept, as its successor does not get ready", extra=fields)
 
     def _listen(self, process: Process) -> None:
         self._listening.add(process.number)
@@ -185,7 +200,7 @@ class Keeper:
 
         That saves the wake-ups, most of what supervision costs. Readings carry their own time, so nothing is lost.
         """
-        return self._pending is not None or not self.watch.calm
+        return self._fresh.awaited or not self.watch.calm
 
     def _catch_up(self, process: Process) -> None:
         """Take what a child reported while it was not listened to, and listen to it again if that is urgent."""
@@ -233,45 +248,43 @@ class Keeper:
     def _stop_listening(self, process: Process) -> None:
         self._pause(process)
         self._deaf.add(process.number)
-        if self.watch.worker == process.number:
-            self._answered()
+        self._fresh.gone(process.number)
 
     def _take(self, process: Process, reports: tuple[frames.Report, ...]) -> None:
         now, wall = time.monotonic(), time.time()
         for report in reports:
+            before = self.watch.worker
+            if self.watch.successor == process.number and before is not None and isinstance(report, frames.Enumerated):
+                # What it takes over from has the last word on what it has read.
+                self._hear_out(self._processes[before])
+            actions = self.watch.heard(process.number, report, now)
             if self.watch.worker == process.number:
+                if before is not None and before != process.number:
+                    self._fresh.gone(before)
                 self._publish(report, now, wall)
-            self._act(self.watch.heard(process.number, report, now))
+            self._act(actions)
 
     def _publish(self, report: frames.Report, now: float, wall: float) -> None:
         provider = self._request.provider
         match report:
             case frames.Sampled(sample):
-                self._note_energy(sample)
+                self._fresh.sampled(sample)
                 self._fleet.observed(provider, sample, now, wall)
             case frames.Enumerated(devices):
-                keys = {device.key for device in devices}
-                self._energy_at = {key: at for key, at in self._energy_at.items() if key in keys}
+                self._fresh.enumerated(device.key for device in devices[:MOST_DEVICES])
                 self._fleet.enumerated(provider, devices, now)
             case frames.PassTook(seconds):
                 for group, took in seconds.items():
                     self._fleet.pass_took(provider, group, took)
-            case frames.FreshDone(token) if token == self._token:
-                self._answered()
+            case frames.FreshDone(token):
+                self._fresh.done(token)
             case _:
                 pass
 
-    def _note_energy(self, sample: Sample) -> None:
-        if sample.lost:
-            self._energy_at.pop(sample.device.key, None)
-        elif (at := sample.taken_at.get(Group.ENERGY)) is not None:
-            self._energy_at[sample.device.key] = at
-
-    def _answered(self) -> None:
-        """Let those go who wait for fresh energy: it has come, or will not."""
-        if self._pending is not None:
-            self._pending.set_result(None)
-            self._pending = None
+    def _measure(self, now: float) -> None:
+        number = self.watch.worker
+        if number is not None:
+            self._act(self.watch.measured(number, self._processes[number].usage(), now))
 
     def _on_output(self, process: Process) -> None:
         data = process.printed()
@@ -294,9 +307,10 @@ class Keeper:
                 break
             self._log(self._output.feed(data, time.monotonic()))
         self._log(self._output.end(time.monotonic()))
-        if self.watch.worker == process.number:
-            self._answered()
+        self._fresh.gone(process.number)
         self._forget(process)
+        if not process.swept():
+            self._left.append(process)
         self._act(self.watch.ended(process.number, status, time.monotonic()))
 
     def _forget(self, process: Process) -> None:

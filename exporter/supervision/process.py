@@ -11,6 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from exporter.framing import Frame, Inbox, encode
 from exporter.supervision import frames
+from exporter.supervision.recycling import Usage
 
 _PIPE_BYTES = 256 * 1024
 _READ_BYTES = 16 * 1024
@@ -46,6 +47,8 @@ class ChildProcess(Generic[_R]):
                 stderr=output_end,
                 pass_fds=(report_end, request_end),
                 cwd="/",
+                # What a library starts is ended with the worker.
+                process_group=0,
                 # The very modules that the parent runs, wherever they come from.
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
             )
@@ -86,11 +89,44 @@ class ChildProcess(Generic[_R]):
             return b""
 
     def kill(self) -> None:
-        self._process.kill()
+        """Kill it with all that it has started."""
+        if self._process.returncode is None:  # afterwards the number may be another's
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
 
     def status(self) -> int | None:
         """Reap it. None: it has not ended. Negative: the signal that ended it."""
+        if self._process.returncode is None:
+            # Nothing is there to wait for where SIGCHLD was ignored by whoever started us.
+            with contextlib.suppress(ChildProcessError):
+                if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                    return None
+                self.kill()
         return self._process.poll()
+
+    def swept(self) -> bool:
+        """After its end: reap what it left behind, where that has become our child; true when nothing is left.
+
+        It has where we are the first process of a container.
+        """
+        try:
+            while os.waitpid(-self.pid, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return True
+        return False
+
+    def usage(self) -> Usage:
+        """Measure it without waiting: nothing here takes a lock that a call into a driver may hold, as smaps would."""
+        memory = descriptors = None
+        with contextlib.suppress(OSError, ValueError):
+            status = Path(f"/proc/{self.pid}/status").read_text(errors="replace")
+            memory = (
+                int(status.partition("\nRssAnon:")[2].split(maxsplit=1)[0]) * 1024 if "RssAnon:" in status else None
+            )
+        with contextlib.suppress(OSError):
+            descriptors = sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
+        return Usage(memory, descriptors)
 
     def is_stopped(self) -> bool:
         """Whether a signal or a debugger holds it."""

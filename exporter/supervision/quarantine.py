@@ -19,6 +19,15 @@ class Verdict(enum.Enum):
     OUTAGE = enum.auto()
     """It is not this device: the provider as a whole does not answer."""
 
+    def told(self, key: str, deadline: float) -> str:
+        """Return it in words, for the device that missed its deadline of so many seconds."""
+        if self is Verdict.OUTAGE:
+            return "one device after the other does not answer"
+        reason = f"device {key} did not answer within {deadline:g} s"
+        if self is Verdict.STRIKE:
+            return reason
+        return f"{reason} for the second time: the others go on without it, and it is tried again now and then"
+
 
 class _Strikes:
     def __init__(self) -> None:
@@ -42,27 +51,42 @@ class Quarantine:
         self._held: dict[str, _Held] = {}
         self._backoffs: dict[str, Backoff] = {}
         self._outage = False
+        self._suspects: dict[str, float] = {}
+        """When those missed last that were let off in an outage, and have not answered since."""
 
     @property
     def held(self) -> frozenset[str]:
         return frozenset(self._held)
 
     @property
-    def struck(self) -> frozenset[str]:
-        """Return the devices that missed and are not forgiven yet, those that are held among them."""
-        return frozenset(self._strikes)
+    def struck(self) -> tuple[str, ...]:
+        """Return the devices that missed and are not forgiven yet, held ones too, in the order of their last miss."""
+        times = self._suspects | {key: strikes.last for key, strikes in self._strikes.items()}
+        return tuple(sorted(times, key=times.__getitem__))
 
-    def missed(self, key: str, devices: Iterable[str], now: float) -> Verdict:
-        """Judge a read of `key` that did not return in time, where the provider serves `devices`."""
-        strikes = self._strikes.setdefault(key, _Strikes())
-        strikes.count += 1
-        strikes.last = now
+    def missed(self, key: str, devices: Iterable[str], now: float, answered: Iterable[str] = ()) -> Verdict:
+        """Judge a read of `key` that did not return in time, where the provider serves `devices`.
+
+        `answered`: devices that the same worker has read before. When they are all that are above suspicion, it is this
+        device that does not work, and not the provider.
+        """
         others = frozenset(devices) - {key}
+        innocent = others.difference(self.struck)
+        works = bool(innocent) and innocent.issubset(answered)
+        strikes = self._strikes.setdefault(key, _Strikes())
+        strikes.count += 2 if works and key in self._suspects else 1
+        strikes.last = now
+        self._suspects.pop(key, None)
+        if works:
+            return self._judged(key, strikes, now)
         spread = any(now - held.since < SOON_SECONDS for held in self._held.values())
         if self._outage or spread or len(self._strikes) >= _STRUCK_DEVICES or (others and others <= self.held):
             self._lift()
             self._outage = True
             return Verdict.OUTAGE
+        return self._judged(key, strikes, now)
+
+    def _judged(self, key: str, strikes: _Strikes, now: float) -> Verdict:
         if strikes.count < 2:  # noqa: PLR2004 -- the second miss is proof
             return Verdict.STRIKE
         backoff = self._backoffs.setdefault(key, Backoff(_PROBE_FIRST_SECONDS, _PROBE_LONGEST_SECONDS, self._random))
@@ -71,6 +95,7 @@ class Quarantine:
 
     def answered(self, key: str, now: float) -> None:
         """Note a read by the worker that returned: after a minute the device is forgiven."""
+        self._suspects.pop(key, None)
         strikes = self._strikes.get(key)
         if strikes is not None and key not in self._held and now - strikes.last >= FORGIVE_SECONDS:
             del self._strikes[key]
@@ -83,7 +108,7 @@ class Quarantine:
     def enumerated(self, keys: Iterable[str]) -> None:
         """Forget the devices that are not there any more."""
         present = frozenset(keys)
-        for kept in (self._strikes, self._held, self._backoffs):
+        for kept in (self._strikes, self._held, self._backoffs, self._suspects):
             for key in [key for key in kept if key not in present]:
                 del kept[key]
 
@@ -105,6 +130,7 @@ class Quarantine:
             held.try_at = now + held.backoff.next()
 
     def _lift(self) -> None:
+        self._suspects |= {key: strikes.last for key, strikes in self._strikes.items()}
         self._strikes.clear()
         self._held.clear()
         self._backoffs.clear()

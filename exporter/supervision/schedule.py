@@ -11,7 +11,8 @@ ENUMERATE_SECONDS = 60.0
 ENUMERATE_LOST_SECONDS = 10.0
 """While there is no device, or one is lost: its handle is void until the library has been asked for it again."""
 ALL_LOST_SECONDS = 10.0
-"""With every device lost for so long it may be the library that has lost them, as after a driver reload."""
+"""With every device lost for so long it may be the library that has lost them, as after a driver reload. The parent
+bears with it for longer when that did not help."""
 _JITTER = 0.03
 _SLACK = 0.05
 EVERYTHING = Groups({Group.ENERGY, Group.LOAD, Group.STATE, Group.PROCESSES})
@@ -52,7 +53,10 @@ class Schedule:
     jitter, so that no periodic load hides between the reads.
     """
 
-    def __init__(self, sampling: SamplingConfig, random: Random, now: float) -> None:
+    def __init__(
+        self, sampling: SamplingConfig, random: Random, now: float, *, patience: float = ALL_LOST_SECONDS
+    ) -> None:
+        self._patience = patience
         self._averaged = _Cadence(sampling.energy_period(averaged=True), now)
         self._instant = _Cadence(sampling.energy_period(averaged=False), now, random)
         self._grids = {
@@ -94,7 +98,7 @@ class Schedule:
             return False
         if self._all_lost_since is None:
             self._all_lost_since = now
-        return now - self._all_lost_since >= ALL_LOST_SECONDS
+        return now - self._all_lost_since >= self._patience
 
     def take(self, now: float) -> list[tuple[str, Groups]]:
         """Return what is to be read in this pass, and count it as done at `now`."""

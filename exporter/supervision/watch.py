@@ -1,106 +1,113 @@
 """What to do about the children of one provider: reports, exits and time come in, actions come out. Pure.
 
-At most one worker and one probe live at a time. A child that cannot be killed is abandoned, and while too many are,
-none is started. Whoever feeds a watch has read what a child reported before asking whether it is late.
+At most one worker lives at a time, and beside it a probe or a successor. A child that cannot be killed is abandoned,
+and while too many are, none is started. Whoever feeds a watch has read what a child reported before asking whether it
+is late.
 """
 
-import signal
 from collections.abc import Container
 from random import Random
 
-from exporter.config import SamplingConfig
-from exporter.model import GpuState
+from exporter.config import SamplingConfig, WorkersConfig
+from exporter.fleet import MOST_DEVICES
+from exporter.model import Sample
 from exporter.supervision import frames
-from exporter.supervision.actions import Abandoned, Action, Ask, Kill, Restarted, Spawn, State, Status
-from exporter.supervision.backoff import Backoff
-from exporter.supervision.child import Child
+from exporter.supervision.actions import Abandoned, Action, Ask, Kept, Kill, Restarted, Spawn
+from exporter.supervision.child import Child, Role
+from exporter.supervision.children import Children
 from exporter.supervision.quarantine import Quarantine, Verdict
+from exporter.supervision.recycling import Recycling, Usage
+from exporter.supervision.recycling import Verdict as Judgement
+from exporter.supervision.retries import Retries, end
+from exporter.supervision.standing import Standing
 
 MAX_CHILDREN = 4
 """Of one provider, whether alive or abandoned."""
 SHUTDOWN_SECONDS = 1.0
 KILL_SECONDS = 2.0
-RETRY_SECONDS = 1.0
-HEALTHY_SECONDS = 60.0
 RELEASED = "the devices are released on request"
-OPENING = "the library is being opened"
-NO_DEVICES = "no device was found"
 _CREDIT_SECONDS = 1.0
 """Between two ticks at most so much time counts against a child: the rest is a stall of the parent or the machine."""
-_CRASHES = 3
-_FALLS = 3
-_CRASH_WINDOW_SECONDS = 60.0
 
 
 class Watch:
     """The state machine. Every method returns the actions to be carried out, in order."""
 
-    def __init__(self, sampling: SamplingConfig, random: Random, now: float) -> None:
+    def __init__(self, sampling: SamplingConfig, random: Random, now: float, workers: WorkersConfig) -> None:
         self._deadline = sampling.deadline_seconds
         self._open_deadline = sampling.open_deadline_seconds
-        self._quarantine = Quarantine(random)
-        self._retry = Backoff(RETRY_SECONDS, 30.0, random)
-        self._unavailable = Backoff(5.0, 60.0, random)
-        self._children: dict[int, Child] = {}
-        self._numbers = 0
-        self._spawn_at = now
-        self._up_at: float | None = None
-        self._falls = 0
-        """How often it went down since it was last well."""
         self._ticked = now
         self._credited = 0.0
-        self._released = False
-        self._crashes: list[float] = []
-        self._unusable = False
-        self._devices: tuple[str, ...] = ()
-        self._hung: set[str] = set()
-        self._status = Status(False, OPENING, None)
-        self._told = ""
         self._actions: list[Action] = []
+        self._standing = Standing(self._actions.append, self._credited)
+        self._quarantine = Quarantine(random)
+        self._retries = Retries(random, now)
+        self._recycling = Recycling(workers, random, now)
+        self._replaced_for = ""
+        """Why a successor was started."""
+        self._children = Children()
+        self._released = False
+        self._devices: tuple[str, ...] = ()
+
+    def limit(self, workers: WorkersConfig) -> None:
+        """Take other limits from here on."""
+        self._recycling.workers = workers
 
     @property
     def worker(self) -> int | None:
         """The child whose reports count; None while there is none or it is being ended."""
-        child = self._live(probe=False)
-        return None if child is None or child.ending else child.number
+        child = self._children.running(Role.WORKER)
+        return None if child is None else child.number
+
+    @property
+    def successor(self) -> int | None:
+        """The child whose reports count from its first enumeration on."""
+        child = self._children.running(Role.SUCCESSOR)
+        return None if child is None else child.number
 
     @property
     def ready(self) -> bool:
         """Whether the worker has enumerated its devices and can be asked for fresh energy."""
-        child = self._live(probe=False)
-        return child is not None and child.up and not child.ending
+        child = self._children.running(Role.WORKER)
+        return child is not None and child.up
 
     @property
     def calm(self) -> bool:
         """Whether the worker has finished its first pass, and is not in question."""
-        child = self._live(probe=False)
-        return child is not None and child.passed and not child.ending
+        child = self._children.running(Role.WORKER)
+        return child is not None and child.passed
 
     @property
     def children(self) -> tuple[int, ...]:
         """Every child that has not ended, with the abandoned ones."""
-        return tuple(self._children)
+        return tuple(child.number for child in self._children)
 
     @property
     def abandoned(self) -> int:
-        return sum(child.abandoned for child in self._children.values())
+        return self._children.abandoned
+
+    def down_seconds(self, now: float) -> float | None:
+        """Return for how long the provider has been failing, stalls not counted; None: it is up, or released."""
+        return None if self._released else self._standing.down_seconds(self._clock(now))
 
     def overdue(self, now: float) -> tuple[int, ...]:
         """Return the children that seem late: read what they reported, and look whether they are stopped."""
         clock = self._clock(now)
-        return tuple(child.number for child in self._children.values() if self._is_late(child, clock))
+        return tuple(child.number for child in self._children if self._is_late(child, clock))
 
     def tick(self, now: float, stopped: Container[int] = ()) -> list[Action]:
         """Let time pass. `stopped`: children that a signal or a debugger holds."""
         clock = self._credited = self._clock(now)
         self._ticked = now
-        for child in list(self._children.values()):
+        for child in self._children:
             if child.ending_at is not None:
                 if not child.abandoned and clock >= child.ending_at:
                     self._outlived(child, now)
             elif self._is_late(child, clock):
                 self._missed(child, now, is_stopped=child.number in stopped)
-        self._feel_well(now)
+        if self._standing.is_well(clock):
+            self._retries.well()
+            self._quarantine.recovered()
         self._start_children(now)
         return self._drained()
 
@@ -112,15 +119,41 @@ class Watch:
         child.heard(report, self._clock(now), self._deadline, self._open_deadline)
         match report:
             case frames.Sampled(sample):
-                child.sampled = True
-                if child.only is None:
-                    self._answered(sample.device.key, now)
+                child.sampled |= not sample.lost or child.role is Role.PROBE
+                if child.role is Role.WORKER:
+                    self._recycling.sampled(sample)
+                    self._answered(child, sample, now)
             case frames.Enumerated(devices) if child.only is None:
-                self._enumerated(child, tuple(device.key for device in devices), now)
+                keys = tuple(device.key for device in devices[:MOST_DEVICES])
+                if child.role is Role.SUCCESSOR:
+                    self._hand_over(child, keys, now)
+                if child.role is Role.WORKER:
+                    self._enumerated(child, keys, now)
             case frames.Failed():
                 child.failure = report
+                # It closes the library, which may hang like any other call.
+                child.ending_at = self._clock(now) + SHUTDOWN_SECONDS
             case _:
                 pass
+        return self._drained()
+
+    def measured(self, number: int, usage: Usage, now: float) -> list[Action]:
+        """Take what the worker holds of memory and descriptors: it may have to be replaced."""
+        child = self._children.get(number)
+        if child is None or child is not self._children.running(Role.WORKER):
+            return []
+        judgement, reason = self._recycling.judge(usage, now)
+        if judgement is Judgement.END:
+            self._recycling.begun(now)
+            self._ask_to_end(child, now)
+            child.settled = True
+            self._actions.append(Restarted("recycle"))
+            self._retries.recycled(now)
+            self._fell(reason, now)
+        elif judgement is Judgement.REPLACE and self._has_room:
+            self._recycling.begun(now)
+            self._replaced_for = reason
+            self._spawn(Role.SUCCESSOR, now)
         return self._drained()
 
     def broken(self, number: int, reason: str, now: float) -> list[Action]:
@@ -141,10 +174,10 @@ class Watch:
 
     def ended(self, number: int, status: int, now: float) -> list[Action]:
         """Take note that a child has ended; `status` is its exit status, or minus the signal that ended it."""
-        child = self._children.pop(number, None)
+        child = self._children.pop(number)
         if child is not None:
             if child.abandoned:
-                self._actions.append(Abandoned(self.abandoned))
+                self._count_abandoned(now)
             self._settle(child, now, status)
             self._start_children(now)
         return self._drained()
@@ -156,26 +189,26 @@ class Watch:
             child.failure = frames.Failed("unavailable", f"no child process can be started: {reason}")
         return self.ended(number, 0, now)
 
-    def release(self, now: float, reason: str = RELEASED) -> list[Action]:
+    def release(self, now: float) -> list[Action]:
         """Ask every child to end, and start none until `take_up`. What is known of the devices is kept."""
         if not self._released:
             self._released = True
-            for child in self._children.values():
+            for child in self._children:
                 if child.ending:
                     continue
-                child.ending_at = self._clock(now) + SHUTDOWN_SECONDS
-                self._actions.append(Ask(child.number, frames.Shutdown()))
-                if child.only is None and not child.settled:
+                self._ask_to_end(child, now)
+                if child.role is Role.WORKER and not child.settled:
                     child.settled = True
                     self._actions.append(Restarted("reload"))
-            self._down(reason)
+            self._down(self._released_reason, now)
         return self._drained()
 
     def take_up(self, now: float) -> list[Action]:
         """Start children again."""
         if self._released:
             self._released = False
-            self._spawn_at = now
+            self._standing.start_over(self._clock(now))
+            self._retries.taken_up(now)
             self._start_children(now)
         return self._drained()
 
@@ -183,14 +216,19 @@ class Watch:
         return self._credited + min(max(now - self._ticked, 0.0), _CREDIT_SECONDS)
 
     def _drained(self) -> list[Action]:
-        actions, self._actions = self._actions, []
+        actions = self._actions.copy()
+        self._actions.clear()
         return actions
 
-    def _live(self, *, probe: bool) -> Child | None:
-        for child in self._children.values():
-            if not child.abandoned and (child.only is not None) == probe:
-                return child
-        return None
+    @property
+    def _has_room(self) -> bool:
+        """Whether a child can be started beside the worker, with room left for its replacement."""
+        return (
+            self.ready
+            and self._children.live(Role.PROBE) is None
+            and self._children.live(Role.SUCCESSOR) is None
+            and len(self._children) < MAX_CHILDREN - 1
+        )
 
     def _is_late(self, child: Child, clock: float) -> bool:
         return not child.ending and child.late(clock, self._deadline)
@@ -198,33 +236,66 @@ class Watch:
     def _start_children(self, now: float) -> None:
         if self._released:
             return
-        if self._live(probe=False) is None:
-            if len(self._children) >= MAX_CHILDREN:
-                self._down(f"{self.abandoned} child processes cannot be killed: the driver does not let go of them")
-            elif now >= self._spawn_at:
-                self._spawn(now, only=None)
+        if self._children.live(Role.WORKER) is None:
+            successor = self._children.running(Role.SUCCESSOR)
+            if successor is not None:
+                self._promote(successor, now)
+            elif len(self._children) >= MAX_CHILDREN:
+                self._down(
+                    f"{self.abandoned} child processes cannot be killed: the driver does not let go of them", now
+                )
+            elif now >= self._retries.spawn_at:
+                self._spawn(Role.WORKER, now)
             return
         key = self._quarantine.due(now)
-        if (
-            key is not None
-            and self.ready
-            and self._live(probe=True) is None
-            and len(self._children) < MAX_CHILDREN - 1
-            # A child that is stuck in a call on this device and cannot be killed answers the question.
-            and not any(child.stuck_on == key for child in self._children.values())
-        ):
-            self._spawn(now, only=key)
+        # A child that is stuck in a call on this device and cannot be killed answers the question.
+        if key is not None and self._has_room and all(child.stuck_on != key for child in self._children):
+            self._spawn(Role.PROBE, now, only=key)
 
-    def _spawn(self, now: float, only: str | None) -> None:
-        self._numbers += 1
-        child = Child(self._numbers, only, self._clock(now), self._open_deadline)
-        self._children[child.number] = child
+    def _spawn(self, role: Role, now: float, only: str | None = None) -> None:
+        child = self._children.add(role, self._clock(now), self._open_deadline)
         if only is not None:
+            child.only = only
             self._actions.append(Spawn(child=child.number, only=only))
             return
+        if role is Role.WORKER:
+            self._recycling.born(now)
+        child.excluded = self._quarantine.held
         # Those that may hang again come last: by then the others have been read.
-        exclude, last = tuple(sorted(self._quarantine.held)), tuple(sorted(self._quarantine.struck))
-        self._actions.append(Spawn(child=child.number, exclude=exclude, last=last))
+        exclude, last = tuple(sorted(child.excluded)), self._quarantine.struck
+        patience = self._retries.patience
+        self._actions.append(Spawn(child=child.number, exclude=exclude, last=last, patience_seconds=patience))
+
+    def _hand_over(self, successor: Child, keys: tuple[str, ...], now: float) -> None:
+        worker = self._children.live(Role.WORKER)
+        if worker is not None and not worker.ending and not set(worker.present) <= set(keys):
+            # Permissions may have been withdrawn, which what was opened before does not feel.
+            successor.failure = frames.Failed("unavailable", "it does not find all devices that the worker reads")
+            self._ask_to_end(successor, now)
+            return
+        if worker is not None:
+            worker.role = Role.RETIRED
+            if not worker.settled:
+                worker.settled = True
+                self._actions.append(Restarted("recycle", self._replaced_for))
+            if not worker.ending:
+                self._ask_to_end(worker, now)
+        self._promote(successor, now)
+
+    def _promote(self, successor: Child, now: float) -> None:
+        successor.role = Role.WORKER
+        self._recycling.born(now)
+        self._exclude(successor)
+
+    def _exclude(self, worker: Child) -> None:
+        held = self._quarantine.held
+        if held != worker.excluded:
+            worker.excluded = held
+            self._actions.append(Ask(worker.number, frames.Exclude(tuple(sorted(held)))))
+
+    def _ask_to_end(self, child: Child, now: float) -> None:
+        child.ending_at = self._clock(now) + SHUTDOWN_SECONDS
+        self._actions.append(Ask(child.number, frames.Shutdown()))
 
     def _kill(self, child: Child, now: float) -> None:
         child.killed = True
@@ -236,136 +307,86 @@ class Watch:
             self._kill(child, now)
             return
         child.abandoned = True
-        self._actions.append(Abandoned(self.abandoned))
+        self._count_abandoned(now)
         self._settle(child, now, None)
+
+    def _count_abandoned(self, now: float) -> None:
+        self._actions.append(Abandoned(self.abandoned))
+        if self._released:
+            self._down(self._released_reason, now)
 
     def _enumerated(self, child: Child, keys: tuple[str, ...], now: float) -> None:
         self._devices = keys
         self._quarantine.enumerated(keys)
-        for key in self._hung - set(keys):
-            self._clear(key)
-        if not child.up:
-            child.up = True
-            self._up_at = now
-        # A library without a device works, and delivers nothing.
-        self._report(Status(bool(keys), "" if keys else NO_DEVICES, child.library_version))
+        self._recycling.enumerated(key for key in keys if key not in child.excluded)
+        child.answered = {key: present for key, present in child.answered.items() if key in keys}
+        child.up = True
+        self._standing.works(keys, child.library_version, self._clock(now))
 
-    def _answered(self, key: str, now: float) -> None:
+    def _answered(self, worker: Child, sample: Sample, now: float) -> None:
+        key = sample.device.key
+        if key in worker.answered or len(worker.answered) < MOST_DEVICES:
+            worker.answered[key] = not sample.lost
+        if not sample.lost:
+            self._retries.answered()
         self._quarantine.answered(key, now)
-        if key in self._hung and key not in self._quarantine.held:
-            self._clear(key)
-
-    def _clear(self, key: str) -> None:
-        self._hung.discard(key)
-        self._actions.append(State(key, GpuState.OK, "", not self._is_restless))
-
-    def _suspect(self, key: str, reason: str) -> None:
-        if key not in self._hung:
-            self._hung.add(key)
-            self._actions.append(State(key, GpuState.HUNG, reason, not self._is_restless))
+        if key not in self._quarantine.held:
+            self._standing.clear(key)
 
     def _missed(self, child: Child, now: float, *, is_stopped: bool) -> None:
         child.stuck_on = None if is_stopped else (child.only or child.reading)
+        if child.role is Role.SUCCESSOR:
+            child.failure = frames.Failed("unavailable", f"it hangs while {child.activity.value}")
         self._kill(child, now)
-        if child.only is not None:
+        if child.role is not Role.WORKER:
             return
         child.settled = True
         self._actions.append(Restarted("hang"))
-        if is_stopped:
-            reason = "the worker is stopped by a signal or a debugger"
-        elif child.stuck_on is None:
-            reason = f"the worker hangs while {child.activity.value}"
-            for key in self._devices:
-                self._suspect(key, reason)
+        reason, verdict = "the worker is stopped by a signal or a debugger", None
+        suspects: tuple[str, ...] = ()
+        if child.stuck_on is not None:
+            verdict = self._quarantine.missed(child.stuck_on, self._devices, now, child.answered)
+            reason = verdict.told(child.stuck_on, self._deadline)
+            suspects = (child.stuck_on,) if verdict is not Verdict.OUTAGE else (*self._devices, child.stuck_on)
+        elif not is_stopped:
+            reason, suspects = f"the worker hangs while {child.activity.value}", self._devices
+        for key in suspects:
+            self._standing.suspect(key, reason)
+        if verdict in (Verdict.STRIKE, Verdict.QUARANTINE):
+            self._retries.soon(now)
         else:
-            verdict = self._quarantine.missed(child.stuck_on, self._devices, now)
-            reason = self._blame(child.stuck_on, verdict)
-            if verdict is not Verdict.OUTAGE:
-                # The others wait, and it cannot go on like this: one more device, and it is an outage.
-                self._fell(reason, now + RETRY_SECONDS)
-                return
-        self._fell(reason, now + self._retry.next())
-
-    def _blame(self, key: str, verdict: Verdict) -> str:
-        reason = f"device {key} did not answer within {self._deadline:g} s"
-        if verdict is Verdict.OUTAGE:
-            reason = "one device after the other does not answer"
-            for other in self._devices:
-                self._suspect(other, reason)
-        elif verdict is Verdict.QUARANTINE:
-            reason += " for the second time: the others go on without it, and it is tried again now and then"
-        self._suspect(key, reason)
-        return reason
+            self._retries.later(now)
+        self._fell(reason, now)
 
     def _settle(self, child: Child, now: float, status: int | None) -> None:
         """Account for the end of a child, or for its being given up (no status)."""
         if child.settled:
             return
         child.settled = True
-        if child.only is not None:
+        if child.role is Role.WORKER:
+            failure = self._retries.ended(child, status, now)
+            if failure.cause != "unavailable":
+                self._actions.append(Restarted(failure.cause))
+            self._fell(failure.reason, now)
+        elif self._released:
+            pass
+        elif child.only is not None:
             self._quarantine.tried(child.only, now, answered=child.sampled)
-            worker = self.worker
-            if child.sampled and worker is not None:
-                self._actions.append(Ask(worker, frames.Exclude(tuple(sorted(self._quarantine.held)))))
-            return
-        failure = child.failure or frames.Failed("crash", _end(child, status))
-        if failure.cause == "unavailable":
-            self._fell(failure.reason, now + self._unavailable.next())
-            return
-        self._actions.append(Restarted(failure.cause))
-        reason = failure.reason
-        if failure.cause == "crash":
-            self._crashes = [at for at in self._crashes if now - at < _CRASH_WINDOW_SECONDS] + [now]
-            self._unusable |= len(self._crashes) >= _CRASHES
-            if self._unusable:
-                reason = f"the library is unusable, its worker crashes again and again: {reason}"
-        self._fell(reason, now + self._retry.next())
+            worker = self._children.running(Role.WORKER)
+            if worker is not None:
+                self._exclude(worker)
+        elif child.role is Role.SUCCESSOR:
+            self._actions.append(Kept(child.failure.reason if child.failure else end(child, status)))
 
-    def _fell(self, reason: str, spawn_at: float) -> None:
-        if self._up_at is not None:
-            self._falls += 1
-        self._spawn_at = spawn_at
-        self._down(reason)
+    def _fell(self, reason: str, now: float) -> None:
+        self._standing.fell()
+        self._down(reason, now)
 
-    def _down(self, reason: str) -> None:
-        self._up_at = None
-        self._report(Status(False, reason, None))
-
-    def _feel_well(self, now: float) -> None:
-        if self._up_at is None or now - self._up_at < HEALTHY_SECONDS:
-            return
-        self._retry.reset()
-        self._unavailable.reset()
-        self._quarantine.recovered()
-        self._falls = 0
-        self._unusable = False
-        if self._told and self._status.up:
-            self._told = ""
-            self._actions.append(self._status)
+    def _down(self, reason: str, now: float) -> None:
+        self._standing.down(self._released_reason if self._released else reason, self._clock(now))
 
     @property
-    def _is_restless(self) -> bool:
-        """Whether it comes and goes: that is in the metrics each time, and in the log once."""
-        return self._falls >= _FALLS
-
-    def _report(self, status: Status) -> None:
-        if status == self._status:
-            return
-        self._status = status
-        news = not self._is_restless if status.up else status.reason != self._told
-        if news:
-            self._told = status.reason
-        self._actions.append(Status(status.up, status.reason, status.library_version, news))
-
-
-def _end(child: Child, status: int | None) -> str:
-    if status is None:
-        return "the worker cannot be killed"
-    if child.broke is not None and child.killed and status == -signal.SIGKILL:
-        return f"the worker is not understood: {child.broke}"
-    if status >= 0:
-        return f"the worker ended by itself with status {status}"
-    try:
-        return f"the worker was ended by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"the worker was ended by signal {-status}"
+    def _released_reason(self) -> str:
+        if not self.abandoned:
+            return RELEASED
+        return f"{RELEASED}, but {self.abandoned} of the workers cannot be killed and may hold them"

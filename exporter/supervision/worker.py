@@ -70,12 +70,13 @@ class Worker:
             return self._failed("crash", _described(error))
         finally:
             self._serving = None
-            provider.close()
+            _close(provider)
         self._port.flush()
         return os.EX_OK
 
     def _serve(self, provider: Provider) -> None:
-        schedule = Schedule(self._start.sampling, self._random, self._clock())
+        start = self._start
+        schedule = Schedule(start.sampling, self._random, self._clock(), patience=start.patience_seconds)
         while not self._shutdown:
             if schedule.enumeration_due(self._clock()):
                 self._enumerate(provider, schedule)
@@ -104,7 +105,8 @@ class Worker:
     def _choose(self, schedule: Schedule) -> None:
         self._chosen = self._excluded
         chosen = [key for key in self._devices if key not in self._excluded]
-        schedule.enumerated(sorted(chosen, key=self._start.last.__contains__), self._clock())
+        rank = {key: place for place, key in enumerate(self._start.last, 1)}
+        schedule.enumerated(sorted(chosen, key=lambda key: rank.get(key, 0)), self._clock())
 
     def _pass(self, provider: Provider, schedule: Schedule, due: list[tuple[str, Groups]]) -> None:
         took: dict[Group, float] = {}
@@ -186,6 +188,13 @@ class Worker:
         self._port.send(frames.Failed(cause, reason))
         self._port.flush()
         return os.EX_UNAVAILABLE
+
+
+def _close(provider: Provider) -> None:
+    try:
+        provider.close()
+    except Exception as error:  # noqa: BLE001 -- the process ends either way, and the reason that it ends for counts
+        sys.stderr.write(f"the library cannot be closed: {_described(error)}\n")
 
 
 def _described(error: Exception) -> str:

@@ -10,12 +10,17 @@ import logging
 import socket
 from collections.abc import Callable
 
+from exporter.addresses import written
+
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 64
 """Connections taken before everything else in the event loop gets its turn."""
 PAUSE_SECONDS = 1.0
 TOLD_SECONDS = 60.0
+SEND_BUFFER = 64 * 1024
+"""Bytes for the kernel to keep for one peer, of which it makes twice as many: of itself it takes megabytes, and in a
+container they are counted as the daemon's."""
 
 _SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _NOBODY_CAME = {errno.EAGAIN, errno.EINTR, errno.ECONNABORTED}
@@ -27,15 +32,16 @@ class Listener:
     def __init__(
         self,
         listening: socket.socket,
-        make: Callable[[], asyncio.BaseProtocol],
+        welcome: Callable[[socket.socket, str], object],
         make_room: Callable[[], bool],
     ) -> None:
-        """`make_room` ends connections that can be spared; False: there are none."""
+        """`welcome` gets each connection with a name for its peer; `make_room` ends some; False: none can be spared."""
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # of what it accepts
         self._socket = listening
-        self._make = make
+        self._welcome = welcome
         self._make_room = make_room
         self._loop = asyncio.get_running_loop()
-        self._arriving: set[asyncio.Task[None]] = set()
         self._told_at: float | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._resume()
@@ -56,7 +62,7 @@ class Listener:
     def _take(self) -> None:
         for _ in range(AT_ONCE):
             try:
-                taken, _ = self._socket.accept()
+                taken, address = self._socket.accept()
             except OSError as error:
                 if error.errno in _SHORTAGES:
                     self._short(error)
@@ -64,25 +70,17 @@ class Listener:
                     # Of one connection only: TCP hands on here what went wrong with it before it was taken.
                     logger.debug("a connection was lost before it was taken: %s", error)
                 return
-            taken.setblocking(False)
-            task = self._loop.create_task(self._arrive(taken))
-            self._arriving.add(task)
-            task.add_done_callback(self._arriving.discard)
-
-    async def _arrive(self, taken: socket.socket) -> None:
-        try:
-            await self._loop.connect_accepted_socket(self._make, taken)
-        except OSError as error:
-            taken.close()
-            logger.debug("a connection was lost as it was taken: %s", error)
+            try:
+                self._welcome(taken, written(*address[:2]) if isinstance(address, tuple) else "a local client")
+            except OSError as error:
+                taken.close()
+                logger.debug("a connection was lost as it was taken: %s", error)
 
     def _short(self, error: OSError) -> None:
         now = self._loop.time()
         if self._told_at is None or now - self._told_at > TOLD_SECONDS:
             self._told_at = now
             logger.warning("connections cannot be taken, those that wait for a request are closed: %s", error.strerror)
-        # Those that are closed give their descriptors back in the next turn of the loop, and those that arrive can be
-        # closed then.
-        if not self._make_room() and not self._arriving:
+        if not self._make_room():
             self._loop.remove_reader(self._socket)
             self._pause = self._loop.call_later(PAUSE_SECONDS, self._resume)

@@ -9,109 +9,59 @@ import http
 import logging
 import socket
 import ssl
-import struct
-from collections.abc import Awaitable, Callable
-from typing import cast
 
 import h11
 
-from exporter.web.limits import Crowd, Limits
-from exporter.web.messages import Request, Response, plain
+from exporter.validation import printable
+from exporter.web.limits import Limits
+from exporter.web.messages import Response, plain
+from exporter.web.site import NO_REQUEST, Encryption, Site, request_of
+from exporter.web.stream import Stream
 
 logger = logging.getLogger(__name__)
 
-CHUNK = 64 * 1024
-"""Bytes of a body handed to the transport at once: what a slow reader costs beside the page itself."""
+CHUNK = 16 * 1024
+"""Bytes of a body sent together with the head: the most that one TLS record holds."""
 
-_RESET = struct.pack("ii", 1, 0)
-"""struct linger: on, and no time to send the rest."""
-
-_NO_REQUEST = Request("", "")
 _BUSY = plain(503, "too many requests are being served; try again", (("Retry-After", "1"),))
+_NOT_TLS = b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\n\r\nthis port speaks HTTPS, not HTTP\n"
+_NO_CERTIFICATE = {"PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED"}
 
 
-class Site:
-    """What all connections of a server share."""
-
-    def __init__(
-        self,
-        respond: Callable[[Request], Awaitable[Response]],
-        limits: Limits,
-        uncounted: frozenset[str],
-        tls: Callable[[], ssl.SSLContext] | None,
-    ) -> None:
-        self.respond = respond
-        """Never raises."""
-        self.limits = limits
-        self.uncounted = uncounted
-        self.tls = tls
-        self.crowd = Crowd(limits)
-        # The loop fills it and we copy out of it before it returns to the loop, so one serves all.
-        self.buffer = memoryview(bytearray(limits.head_bytes))
-
-
-class Connection(asyncio.BufferedProtocol):
-    def __init__(self, site: Site) -> None:
+class Connection:
+    def __init__(self, site: Site, taken: socket.socket, name: str) -> None:
         self._site = site
         self._loop = asyncio.get_running_loop()
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=site.limits.head_bytes)
-        self._raw: asyncio.Transport | None = None
-        self._transport: asyncio.Transport | None = None
-        """What requests are read from and responses written to: `_raw`, or TLS over it once shaken hands."""
-        self._name = "?"
-        self._request = _NO_REQUEST
+        self._http: h11.Connection | None = None
+        """Only while there is something to read or to send: it takes as much memory as all the rest."""
+        self._stream = Stream(taken, self._readable)
+        self._name = name
+        self._request = NO_REQUEST
         self._body_left = 0
+        self._unsent = b""
+        self._slow = False
+        """The peer does not take the response at once."""
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._writable = asyncio.Event()
-        self._writable.set()
+        self._encryption: Encryption | None = None
+        """Set until the TLS handshake is through."""
         self._idle = False
         self._over = False
         """The last response is sent, or the connection is lost: what still comes in is dropped."""
-
-    # What asyncio calls.
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._raw = raw = cast("asyncio.Transport", transport)
-        peer = raw.get_extra_info("peername")
-        self._name = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "?"
-        raw.set_write_buffer_limits(0)  # `pause_writing` then means: not all of it is taken
-        if not self._site.crowd.arrived(self):
+        if not site.crowd.arrived(self, self._loop.time()):
             self._drop("there is no room for another connection")
-        elif self._site.tls is None:
-            self._transport = raw
-            self._expect(self._site.limits.head_seconds, "no request came in time")
-        else:
-            self._task = self._loop.create_task(self._shake_hands(raw, self._site.tls))
-
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the interface's
-        return self._site.buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        if self._over:
             return
-        if self._idle:
-            self._idle = False
-            self._expect(self._site.limits.head_seconds, "the request was not complete in time")
-        self._http.receive_data(bytes(self._site.buffer[:nbytes]))
-        self._advance()
-
-    def eof_received(self) -> bool:
-        if not self._over and (self._http.their_state is h11.SEND_BODY or self._http.trailing_data[0]):
-            logger.debug("%s left in the middle of a request", self._name)
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - who left says nothing that we need
-        self._over = True
-        self._stop_timer()
-        self._writable.set()
-        self._site.crowd.left(self)
-
-    def pause_writing(self) -> None:
-        self._writable.clear()
-
-    def resume_writing(self) -> None:
-        self._writable.set()
+        self._encryption = site.encryption()
+        if self._encryption is None:
+            self._expect(self._limits.head_seconds, "no request came in time")
+        else:
+            try:
+                self._stream.secure(self._encryption.context)
+            except OSError as error:  # it left already
+                self._drop(f"no TLS handshake: {_words(error)}")
+                return
+            self._expect(self._limits.head_seconds, "no TLS handshake came in time")
+        self._stream.read()
 
     # What the server and the crowd call.
 
@@ -121,8 +71,8 @@ class Connection(asyncio.BufferedProtocol):
     def close_when_done(self) -> asyncio.Task[None] | None:
         """End at once, or after the response that is being made or taken; return the task of that."""
         self._over = True
-        if self._transport is None or self._task is None:  # a TLS handshake has a task, but no transport yet
-            self._drop("the server is closing")
+        if self._task is None:
+            self._close()
         return self._task
 
     def abort(self) -> None:
@@ -132,43 +82,81 @@ class Connection(asyncio.BufferedProtocol):
 
     # The way of a request.
 
-    async def _shake_hands(self, raw: asyncio.Transport, context: Callable[[], ssl.SSLContext]) -> None:
-        limits = self._site.limits
-        try:
-            transport = await self._loop.start_tls(
-                raw,
-                self,
-                context(),
-                server_side=True,
-                ssl_handshake_timeout=limits.head_seconds,
-                ssl_shutdown_timeout=limits.response_seconds,
-            )
-        except OSError as error:  # ssl.SSLError and timeouts are OSErrors
-            self._drop(f"no TLS handshake: {error}")
-            self._site.crowd.left(self)
-            return
-        finally:
-            self._task = None
-        if transport is None or self._over:
-            raw.abort()
-            self._site.crowd.left(self)
-            return
-        # asyncio's TLS pauses at the bound, not above it: with a bound of 0 it would pause for ever.
-        transport.set_write_buffer_limits(high=1, low=0)
-        self._transport = transport
-        self._expect(limits.head_seconds, "no request came in time")
-        self._advance()
+    @property
+    def _limits(self) -> Limits:
+        return self._site.limits
 
-    def _advance(self) -> None:
+    def _readable(self) -> None:
+        if self._encryption is not None:
+            self._shake_hands(self._encryption)
+            return
+        try:
+            received = self._stream.receive(self._site.buffer)
+        except OSError as error:
+            if self._http is not None or isinstance(error, ssl.SSLError):
+                self._drop(f"it broke off: {_words(error)}")
+            else:
+                self._close()
+            return
+        if received is None:
+            return
+        if not received:
+            if not self._over and self._http is not None:
+                logger.debug("%s left in the middle of a request", self._name)
+            self._close()
+        elif not self._over:
+            self._received(bytes(self._site.buffer[:received]))
+
+    def _received(self, data: bytes) -> None:
+        if self._idle:
+            self._idle = False
+            self._expect(self._limits.head_seconds, "the request was not complete in time")
+        if self._http is None:
+            self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.head_bytes)
+        self._http.receive_data(data)
+        self._advance(self._http)
+
+    def _shake_hands(self, encryption: Encryption) -> None:
+        try:
+            if not self._stream.shake_hands():
+                return
+            complaint = encryption.complaint(self._stream.peer_certificate())
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", None)
+            if reason == "HTTP_REQUEST":
+                self._answer_in_the_clear()
+                return
+            self._site.denied += reason in _NO_CERTIFICATE
+            self._drop(f"no TLS handshake: {_words(error)}")
+            return
+        if complaint is not None:
+            self._site.denied += 1
+            self._drop(f"its certificate does not do: {complaint}")
+            return
+        self._encryption = None
+        self._expect(self._limits.head_seconds, "no request came in time")
+        self._readable()
+
+    def _answer_in_the_clear(self) -> None:
+        logger.debug("%s does not speak TLS", self._name)
+        self._encryption = None
+        try:
+            self._stream.send_in_the_clear(_NOT_TLS)
+        except OSError:
+            self._close()
+        else:
+            self._see_off()
+
+    def _advance(self, protocol: h11.Connection) -> None:
         """Go on with what has been received, up to the next complete request."""
-        while self._task is None and self._transport is not None and not self._over:
+        while self._task is None and not self._over:
             try:
-                event = self._http.next_event()
+                event = protocol.next_event()
             except h11.RemoteProtocolError as error:
                 self._refuse(error.error_status_hint, str(error))
                 return
             if isinstance(event, h11.Request):
-                self._head(event)
+                self._head(protocol, event)
             elif isinstance(event, h11.Data):
                 self._body_left -= len(event.data)
                 if self._body_left < 0:
@@ -178,106 +166,132 @@ class Connection(asyncio.BufferedProtocol):
             else:  # NEED_DATA, or PAUSED until the response is sent
                 return
 
-    def _head(self, event: h11.Request) -> None:
-        limits = self._site.limits
+    def _head(self, protocol: h11.Connection, event: h11.Request) -> None:
+        limits = self._limits
         if event.http_version not in {b"1.0", b"1.1"}:
             self._refuse(505, "neither HTTP/1.0 nor HTTP/1.1")
         elif len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers) > limits.head_bytes:
             self._refuse(431, "the head is too large")
         else:
-            self._request, self._body_left = _request(event), limits.body_bytes
+            self._request, self._body_left = request_of(event), limits.body_bytes
             length = max((int(value) for name, value in event.headers if name == b"content-length"), default=0)
             # We want no bodies: what is long, or waits to be asked for, is answered without it.
-            if length > limits.body_bytes or self._http.they_are_waiting_for_100_continue:
+            if length > limits.body_bytes or protocol.they_are_waiting_for_100_continue:
                 self._begin(close=True)
 
     def _refuse(self, status: int, reason: str) -> None:
-        logger.debug("%s sent what is no request: %s", self._name, reason)
+        logger.debug("%s sent what is no request: %s", self._name, printable(reason))
         self._begin(plain(status), close=True)
 
     def _begin(self, refusal: Response | None = None, *, close: bool) -> None:
-        transport = self._open_transport()
         self._stop_timer()
-        transport.pause_reading()
+        self._stream.pause()
         self._site.crowd.answering(self)
-        self._task = self._loop.create_task(self._answer(transport, refusal, close=close))
+        self._task = self._loop.create_task(self._answer(refusal, close=close))
 
-    async def _answer(self, transport: asyncio.Transport, refusal: Response | None, *, close: bool) -> None:
-        seconds = self._site.limits.response_seconds
-        counted = refusal is None and self._request.path not in self._site.uncounted
+    async def _answer(self, refusal: Response | None, *, close: bool) -> None:
+        seconds = self._limits.response_seconds
         try:
-            with self._site.crowd.request(counted) as admitted:
-                if refusal is not None:
-                    response = refusal
-                else:
-                    response = await self._site.respond(self._request) if admitted else _BUSY
-                async with asyncio.timeout(seconds):
-                    complete = await self._send(transport, response, close=close)
+            head = self._framed(refusal or await self._response(), close=close)
+            async with asyncio.timeout(seconds):
+                await self._send(head)
         except TimeoutError:
             self._drop(f"the response was not taken within {seconds:g} s")
+            return
+        except OSError:
+            if not self._over:
+                logger.debug("%s left before the response was complete", self._name)
+            self._close(unsent=True)
             return
         except Exception:  # a response that breaks the protocol costs its connection and nothing else
             logger.exception("%s cannot be sent its response", self._name)
             self._drop("its response cannot be sent")
             return
         finally:
+            self._unsent, self._slow = b"", False
             self._task = None
-        if complete:
-            self._next(transport)
-        else:
-            logger.debug("%s left before the response was complete", self._name)
+        self._next()
 
-    async def _send(self, transport: asyncio.Transport, response: Response, *, close: bool) -> bool:
-        """Write it all; False: the peer is gone."""
-        headers = [*response.headers, ("Content-Length", str(len(response.body)))]
+    async def _response(self) -> Response:
+        site, request = self._site, self._request
+        refusal = await site.refuse(request)
+        if refusal is not None:
+            return refusal
+        with site.crowd.request(counted=request.path not in site.uncounted) as admitted:
+            return await site.respond(request) if admitted else _BUSY
+
+    def _framed(self, response: Response, *, close: bool) -> bytes:
+        """Return the head, and leave the body in `_unsent`."""
+        protocol = self._protocol()
+        added = self._site.headers()
+        replaced = {name.lower() for name in added}
+        headers = [(name, value) for name, value in response.headers if name.lower() not in replaced]
+        headers += [*added.items(), ("Content-Length", str(len(response.body)))]
         if close or self._over:
             headers.append(("Connection", "close"))
-        head = self._http.send(
-            h11.Response(
-                status_code=response.status, headers=headers, reason=http.HTTPStatus(response.status).phrase.encode()
-            )
-        )
-        body = memoryview(b"")
+        phrase = http.HTTPStatus(response.status).phrase.encode()
+        head = protocol.send(h11.Response(status_code=response.status, headers=headers, reason=phrase))
         if response.body and self._request.method != "HEAD":
-            body = memoryview(self._http.send(h11.Data(data=response.body)))
-        self._http.send(h11.EndOfMessage())
-        chunk: bytes | memoryview = head + body[:CHUNK]
-        start = CHUNK
-        while True:
-            if transport.is_closing():
-                return False
-            transport.write(chunk)
-            await self._writable.wait()
-            if start >= len(body):
-                return not transport.is_closing()
-            chunk = body[start : start + CHUNK]
-            start += CHUNK
+            self._unsent = protocol.send(h11.Data(data=response.body)) or b""
+        protocol.send(h11.EndOfMessage())
+        return head or b""
 
-    def _next(self, transport: asyncio.Transport) -> None:
+    async def _send(self, head: bytes) -> None:
+        """Send it all. Raises OSError when the peer is gone."""
+        first = head + self._unsent[: max(0, CHUNK - len(head))]
+        sent = 0
+        while sent < len(first):
+            taken = self._stream.send_now(memoryview(first)[sent:])
+            sent += taken
+            if not taken:
+                await self._held_up()
+        sent -= len(head)
+        first = head = b""  # a slow reader costs its page, and shares that
+        while sent < len(self._unsent):
+            taken = self._stream.send_now(memoryview(self._unsent)[sent:])
+            sent += taken
+            if not taken:
+                await self._held_up()
+
+    async def _held_up(self) -> None:
+        if not self._slow:
+            self._slow = True
+            self._unsent = self._site.crowd.slow(self, self._unsent, self._loop.time())
+        await self._stream.writable()
+
+    def _next(self) -> None:
         """Wait for another request, or see the peer off."""
-        self._request = _NO_REQUEST
+        protocol = self._protocol()
+        self._request = NO_REQUEST
         self._site.crowd.waiting(self)
-        if not self._over and self._http.states == {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
-            self._http.start_next_cycle()
-            self._idle = not self._http.trailing_data[0]
-            limits = self._site.limits
-            self._expect(limits.idle_seconds if self._idle else limits.head_seconds, "no further request came in time")
-            transport.resume_reading()
-            self._advance()
-        elif transport.can_write_eof():
-            # Closing with unread bytes would make TCP drop the response that is still on its way.
-            self._over = True
-            transport.write_eof()
-            self._expect(self._site.limits.linger_seconds, "it did not hang up")
-            transport.resume_reading()
+        if self._over or protocol.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
+            self._see_off()
+            return
+        protocol.start_next_cycle()
+        self._idle = not protocol.trailing_data[0]
+        limits = self._limits
+        self._expect(limits.idle_seconds if self._idle else limits.head_seconds, "no further request came in time")
+        self._stream.read()
+        if self._idle:
+            self._http = None
         else:
-            self._over = True
-            transport.close()
+            self._advance(protocol)
 
-    def _open_transport(self) -> asyncio.Transport:
-        if self._transport is None:
-            raise AssertionError("no request comes before the connection is made")
-        return self._transport
+    def _see_off(self) -> None:
+        """Wait for the peer to hang up: closing with unread bytes would make TCP drop what is still on its way."""
+        self._over = True
+        try:
+            self._stream.finish()
+        except OSError:
+            self._close()
+            return
+        self._expect(self._limits.linger_seconds, "it did not hang up")
+        self._stream.read()
+
+    def _protocol(self) -> h11.Connection:
+        if self._http is None:
+            raise AssertionError("no response comes before its request")
+        return self._http
 
     def _expect(self, seconds: float, otherwise: str) -> None:
         self._stop_timer()
@@ -291,25 +305,16 @@ class Connection(asyncio.BufferedProtocol):
     def _drop(self, reason: str) -> None:
         if not self._over:
             logger.debug("%s is disconnected: %s", self._name, reason)
+        self._close(unsent=self._task is not None)
+
+    def _close(self, *, unsent: bool = False) -> None:
         self._over = True
+        self._http = None
         self._stop_timer()
-        if self._raw is None:
-            return
-        if self._task is not None and not self._raw.is_closing():
-            # A plain close would leave what is unsent, up to megabytes, with the kernel until it gives up on the peer.
-            self._raw.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        (self._transport or self._raw).abort()
+        self._stream.close(unsent=unsent)
+        self._site.crowd.left(self)
 
 
-def _request(event: h11.Request) -> Request:
-    target = event.target.decode("ascii")
-    if target[:7].lower() == "http://" or target[:8].lower() == "https://":
-        # The form that proxies are asked in; servers have to take it as well.
-        _, slash, rest = target.partition("://")[2].partition("/")
-        target = slash + rest or "/"
-    path, _, query = target.partition("?")
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in event.headers:
-        name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return Request(event.method.decode("ascii"), path, query, headers)
+def _words(error: Exception) -> str:
+    """Say what went wrong without the place in OpenSSL's and Python's source."""
+    return printable(str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error))

@@ -6,10 +6,11 @@ from urllib.parse import parse_qs, unquote
 from exporter.config import HEALTHY, READY
 from exporter.exposition import Format
 from exporter.metrics import Block
-from exporter.model import NOT_OPENED, Snapshot, World
+from exporter.model import World
 from exporter.web import status
 from exporter.web.messages import Handler, Request, Response, plain
 from exporter.web.negotiation import accepts_gzip, negotiate
+from exporter.web.readiness import readiness
 
 PROBES = frozenset({HEALTHY, READY})
 
@@ -34,9 +35,16 @@ class BadQueryError(ValueError):
 
 
 def build(
-    page: Page, world: Callable[[], World], wall: Callable[[], float], telemetry_path: str = "/metrics"
+    page: Page,
+    world: Callable[[], World],
+    wall: Callable[[], float],
+    telemetry_path: str = "/metrics",
+    alive: Callable[[], bool] = lambda: True,
 ) -> Handler:
-    """Return the handler of all paths. `wall` gives Unix time, against which the ages of samples are told."""
+    """Return the handler of all paths.
+
+    `wall` gives Unix time, against which the ages of samples are told; `alive` tells whether the daemon does its work.
+    """
 
     async def metrics(request: Request) -> Response:
         try:
@@ -60,10 +68,10 @@ def build(
         if path == "/":
             return Response(200, _HTML_HEADERS, status.landing_page(world(), telemetry_path, wall()))
         if path == HEALTHY:
-            return plain(200, "healthy")
+            return plain(200, "healthy") if alive() else plain(503, "the workers are not supervised")
         if path == READY:
-            reason = unreadiness(world())
-            return plain(503, reason) if reason else plain(200, "ready")
+            ready, text = readiness(world(), wall())
+            return plain(200 if ready else 503, text)
         return plain(404)
 
     return handler
@@ -91,26 +99,3 @@ def parse_blocks(query: str) -> frozenset[Block] | None:
         raise BadQueryError(f"unknown: {said}; there are {', '.join(known)}")
     named = frozenset(Block(name) for name in names)
     return named if collect is not None else frozenset(Block) - named
-
-
-def unreadiness(world: World) -> str:
-    """Return why no scrape would give the readings of a GPU; empty when one would, or when the host has no GPU."""
-    if any(snapshot.up and any(d.state.answers for d in snapshot.devices) for snapshot in world.snapshots):
-        return ""
-    if world.released:
-        return "the devices are released on request"
-    reasons = [_missing(snapshot) for snapshot in world.snapshots]
-    return "; ".join(reason for reason in reasons if reason)
-
-
-def _missing(snapshot: Snapshot) -> str:
-    """Say what keeps the provider from delivering; empty where there is nothing to deliver."""
-    name = snapshot.provider
-    if snapshot.up:
-        states = sorted({device.state.value for device in snapshot.devices})
-        return f"{name}: no device delivers readings ({', '.join(states)})"
-    reason = snapshot.reason or NOT_OPENED
-    # Whether the host has such a GPU is not known until the first attempt to open it is over, nor where the library is
-    # there, finds none, and PCI cannot be asked.
-    unknown = reason == NOT_OPENED or (snapshot.library_version is not None and snapshot.devices_expected != 0)
-    return f"{name}: {reason}" if snapshot.wanted or unknown else ""

@@ -2,15 +2,18 @@
 
 import asyncio
 import logging
-import ssl
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Sequence
 
 from exporter.addresses import written
+from exporter.model import WebCounts
 from exporter.web.accept import Listener
-from exporter.web.connection import Connection, Site
+from exporter.web.connection import Connection
+from exporter.web.guard import Guard
 from exporter.web.limits import Limits
 from exporter.web.listen import open_sockets
 from exporter.web.messages import Handler, Request, Response, plain
+from exporter.web.site import Site
 
 logger = logging.getLogger(__name__)
 
@@ -20,11 +23,17 @@ MAX_FAILURES_LOGGED = 100
 class Server:
     """Made by `serve`. Lives in the event loop that made it."""
 
-    def __init__(
-        self, handler: Handler, limits: Limits, uncounted: frozenset[str], tls: Callable[[], ssl.SSLContext] | None
-    ) -> None:
+    def __init__(self, handler: Handler, limits: Limits, uncounted: frozenset[str], guard: Guard | None) -> None:
         self._handler = handler
-        self._site = Site(self._respond, limits, uncounted, tls)
+        self._guard = guard
+        self._site = Site(
+            self._respond,
+            limits,
+            uncounted,
+            refuse=self._refuse,
+            encryption=lambda: None if guard is None else guard.encryption(),
+            headers=lambda: {} if guard is None else guard.headers,
+        )
         self._listeners: list[Listener] = []
         self._logged: set[tuple[type[Exception], str]] = set()
         self.addresses: tuple[str, ...] = ()
@@ -34,19 +43,37 @@ class Server:
 
     @property
     def refused(self) -> int:
-        """Requests that got 503 and connections that were closed, because there were too many."""
-        return self._site.crowd.refused
+        """Requests that got 503 or 429 and connections that were closed, because there were too many."""
+        return self._site.crowd.refused + (0 if self._guard is None else self._guard.refused)
+
+    @property
+    def denied(self) -> int:
+        """Requests without a valid login, and TLS handshakes without a valid certificate."""
+        return self._site.denied + (0 if self._guard is None else self._guard.denied)
+
+    @property
+    def counts(self) -> WebCounts:
+        return WebCounts(refused=self.refused, failed=self.failures, denied=self.denied)
+
+    def limit(self, limits: Limits) -> None:
+        """Hold to these limits from here on."""
+        self._site.limits = limits
+        self._site.crowd.limit(limits)
 
     @property
     def connections(self) -> int:
         return len(self._site.crowd)
 
-    async def listen(self, addresses: Sequence[str]) -> None:
+    async def listen(self, addresses: Sequence[str], passed: Sequence[socket.socket] | None = None) -> None:
         """Listen on all of them or on none. Raises ListenError."""
-        sockets = open_sockets(tuple(addresses))
-        self.addresses = tuple(written(*each.getsockname()[:2]) for each in sockets)
-        crowd = self._site.crowd
-        self._listeners += [Listener(each, lambda: Connection(self._site), crowd.make_room) for each in sockets]
+        sockets = open_sockets(tuple(addresses)) if passed is None else list(passed)
+        self.addresses = tuple(_address(each) for each in sockets)
+        site = self._site
+
+        def welcome(taken: socket.socket, name: str) -> None:
+            Connection(site, taken, name)  # the event loop holds it, as long as it waits for something
+
+        self._listeners += [Listener(each, welcome, site.crowd.make_room) for each in sockets]
 
     async def close(self, grace: float = 1.0) -> None:
         """Stop listening, let the responses in progress end for up to `grace` seconds, and hang up."""
@@ -58,7 +85,20 @@ class Server:
             await asyncio.wait(tasks, timeout=grace)
         for peer in peers:
             peer.abort()
-        await asyncio.sleep(0)  # the transports tell their protocols in the next turn of the loop
+        await asyncio.sleep(0)  # those that were cancelled end in the next turn of the loop
+
+    async def _refuse(self, request: Request) -> Response | None:
+        if self._guard is None:
+            return None
+        try:
+            async with asyncio.timeout(self._site.limits.response_seconds):
+                return await self._guard.refusal(request, limited=request.path not in self._site.uncounted)
+        except TimeoutError:
+            self._guard.refused += 1
+            return plain(503, "too many logins are being checked; try again", (("Retry-After", "10"),))
+        except Exception as error:  # noqa: BLE001 - whatever breaks, nobody passes
+            self._failed(request, error)
+            return plain(500, "the login could not be checked; the log says why")
 
     async def _respond(self, request: Request) -> Response:
         try:
@@ -87,15 +127,22 @@ async def serve(
     *,
     limits: Limits | None = None,
     uncounted: frozenset[str] = frozenset(),
-    tls: Callable[[], ssl.SSLContext] | None = None,
+    guard: Guard | None = None,
+    sockets: Sequence[socket.socket] | None = None,
 ) -> Server:
     """Serve until `close`.
 
-    `uncounted` are the paths that are answered whatever `limits.max_requests` says: probes, which must not end a daemon
-    for being busy. `tls` gives the context for the next connection, so that certificates can be replaced while serving.
+    `uncounted` are the paths that neither `limits.max_requests` nor the rate limit counts: probes, which must not end a
+    daemon for being busy. `guard` says who may ask. `sockets` listen already, and are served instead of `addresses`.
 
     Raises ListenError.
     """
-    server = Server(handler, limits or Limits(), uncounted, tls)
-    await server.listen(addresses)
+    server = Server(handler, limits or Limits(), uncounted, guard)
+    await server.listen(addresses, sockets)
     return server
+
+
+def _address(listening: socket.socket) -> str:
+    """Return the address as people write it; of a socket in the file system its path."""
+    where = listening.getsockname()
+    return written(*where[:2]) if isinstance(where, tuple) else f"unix:{where or '?'}"

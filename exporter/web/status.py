@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from exporter import __version__
 from exporter.model import DeviceSnapshot, Snapshot, World
+from exporter.web.readiness import age
 
 MAX_DEVICES = 512
 """Rows per provider; no host has as many, so more are a mistake that must not make the page unbounded."""
@@ -36,6 +37,8 @@ def landing_page(world: World, telemetry_path: str, now: float) -> bytes:
     ]
     if world.released:
         parts.append('<p class="bad">The devices are released on request.</p>\n')
+    if not world.config_reloaded:
+        parts.append('<p class="bad">The configuration could not be reloaded; the log says why.</p>\n')
     if world.workers_abandoned:
         parts.append(f'<p class="bad">Child processes that could not be killed: {world.workers_abandoned}</p>\n')
     parts.extend(_provider(snapshot, now) for snapshot in world.snapshots)
@@ -51,8 +54,8 @@ def _provider(snapshot: Snapshot, now: float) -> str:
     facts = [f"Library {_text(snapshot.library_version)}"] if snapshot.library_version is not None else []
     if snapshot.devices_expected is not None:
         facts.append(f"{len(snapshot.devices)} of {snapshot.devices_expected} devices on PCI")
-    if facts:
-        lines.append(f"<p>{', '.join(facts)}</p>\n")
+    facts.append(f"Last reading {age(snapshot.last_sample_timestamp, now)}")
+    lines.append(f"<p>{', '.join(facts)}</p>\n")
     if snapshot.devices:
         lines.append("<table>\n<tr><th>GPU</th><th>Model</th><th>State</th><th>Last sample</th><th>UUID</th></tr>\n")
         lines.extend(_device(device, now) for device in snapshot.devices[:MAX_DEVICES])
@@ -66,18 +69,13 @@ def _device(device: DeviceSnapshot, now: float) -> str:
     return (
         f"<tr><td>{_text(device.gpu)}</td><td>{_text(device.device.model)}</td>"
         f'<td class="{"good" if device.state.answers else "bad"}">{device.state.value}</td>'
-        f"<td>{_age(device.last_sample_timestamp, now)}</td><td>{_text(device.device.key)}</td></tr>\n"
+        f"<td>{age(device.last_sample_timestamp, now)}</td><td>{_text(device.device.key)}</td></tr>\n"
     )
 
 
 def _severity(snapshot: Snapshot) -> str:
     # One that nobody asked for, on a host without its hardware, is down and nothing is wrong.
     return "bad" if snapshot.wanted else ""
-
-
-def _age(timestamp: float | None, now: float) -> str:
-    # The wall clock may have been set back since.
-    return "never" if timestamp is None else f"{max(0.0, now - timestamp):.1f} s ago"
 
 
 def _text(value: str | None) -> str:

@@ -42,6 +42,15 @@ def context_of(certificate: Path | None) -> ssl.SSLContext | None:
     return context
 
 
+def guard_of(certificate: Path) -> Any:
+    from exporter.web.guard import Guard  # noqa: PLC0415 -- in the process of its server alone
+
+    config = certificate.with_name("web.yml")
+    key = certificate.with_suffix(".key").name
+    config.write_text(f"tls_server_config: {{cert_file: {certificate.name}, key_file: {key}}}\n")
+    return Guard.load(str(config))
+
+
 async def bare(certificate: Path | None) -> None:
     context_of(certificate)
     announce(0)
@@ -93,8 +102,8 @@ async def asyncio_h11(certificate: Path | None) -> None:
     async def handler(_: Request) -> Response:
         return Response(200, (("Content-Type", "text/plain"),), await make_page())
 
-    context = context_of(certificate)
-    server = await serve(("127.0.0.1:0",), handler, tls=None if context is None else lambda: context)
+    guard = None if certificate is None else guard_of(certificate)
+    server = await serve(("127.0.0.1:0",), handler, guard=guard)
     announce(int(server.addresses[0].rpartition(":")[2]))
     await asyncio.Event().wait()
 

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -69,12 +70,13 @@ class Samples:
 class Daemon:
     """Made by `running`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, tls: ssl.SSLContext | None = None) -> None:
         self.process = process
+        self.tls = tls
         self.started = time.monotonic()
         self._log = log
         self.url = ""
-        """Without a path: http://127.0.0.1:PORT."""
+        """Without a path: http://127.0.0.1:PORT, or https://localhost:PORT with TLS."""
 
     @property
     def log(self) -> str:
@@ -96,7 +98,7 @@ class Daemon:
         request = urllib.request.Request(self.url + path, headers=dict(headers or {}))  # noqa: S310 -- http, to ourselves
         start = time.monotonic()
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310 -- as above
+            with urllib.request.urlopen(request, timeout=timeout, context=self.tls) as response:  # noqa: S310 -- as above
                 status, got, body = response.status, response.headers, response.read()
         except urllib.error.HTTPError as e:
             with e:
@@ -141,11 +143,13 @@ def running(
     env: Mapping[str, str] | None = None,
     python: str = sys.executable,
     ready: bool = True,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[Daemon]:
     """Start `gpu-exporter serve` with these arguments on a port that the kernel chooses, and stop it at the end.
 
     `log`: file for its standard output and error. `env`: added to the environment. `python`: the interpreter, for
     environments with other packages. `ready`: wait until /-/ready says so, else only until it listens.
+    `tls`: what it is asked with, where it serves HTTPS.
     """
     command = [python, "-m", "exporter", "serve", "--web.listen-address=127.0.0.1:0", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
@@ -153,7 +157,7 @@ def running(
         process = subprocess.Popen(
             command, cwd=log.parent, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out
         )
-    daemon = Daemon(process, log)
+    daemon = Daemon(process, log, tls)
     try:
         daemon.url = daemon.until(lambda: _url(daemon))
         if ready:
@@ -172,8 +176,9 @@ def _is_agent(pid: int) -> bool:
 
 def _url(daemon: Daemon) -> str | None:
     assert daemon.process.poll() is None, f"it ended with {daemon.process.returncode}; the log says:\n{daemon.log}"
-    found = re.search(r"(http://127\.0\.0\.1:[0-9]+)/", daemon.log)
-    return found[1] if found else None
+    found = re.search(r"(https?://)127\.0\.0\.1(:[0-9]+)/", daemon.log)
+    # Certificates are made for names.
+    return None if found is None else f"{found[1]}{'127.0.0.1' if daemon.tls is None else 'localhost'}{found[2]}"
 
 
 def _end(daemon: Daemon) -> None:

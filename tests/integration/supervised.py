@@ -11,13 +11,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from exporter.config import SamplingConfig
+from exporter.config import SamplingConfig, WorkersConfig
 from exporter.fleet import Fleet
 from exporter.model import GpuState, Group, Snapshot
 from exporter.supervision.frames import WorkerRequest
 from exporter.supervision.supervisor import Supervisor
 
 SAMPLING = SamplingConfig(energy_seconds=0.2, deadline_seconds=0.5, open_deadline_seconds=1.5)
+PATIENT = SamplingConfig(energy_seconds=0.2, deadline_seconds=1.0, open_deadline_seconds=20.0)
+"""For what is not about being late: on a busy machine the start of a worker may take seconds."""
+WORKERS = WorkersConfig()
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -34,7 +37,18 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 class Host:
     """A supervisor over one provider and a fleet, and the file that gives the provider its orders."""
 
-    def __init__(self, directory: Path, sampling: SamplingConfig) -> None:
+    workers = WORKERS
+    measure_seconds = 10.0
+
+    def __init__(
+        self,
+        directory: Path,
+        sampling: SamplingConfig,
+        workers: WorkersConfig = WORKERS,
+        measure_seconds: float = 10.0,
+    ) -> None:
+        self.workers = workers
+        self.measure_seconds = measure_seconds
         self.control = directory / "control.json"
         self.orders: dict[str, Any] = {"devices": ["a", "b"]}
         self.order()
@@ -43,7 +57,9 @@ class Host:
     def _supervise(self, provider: str, opener: str | None, sampling: SamplingConfig) -> None:
         self.fleet = Fleet([(provider, True)], sampling)
         request = WorkerRequest(provider=provider, scenario=str(self.control), opener=opener)
-        self.supervisor = Supervisor(self.fleet, [request], sampling, Random(1))
+        self.supervisor = Supervisor(
+            self.fleet, [request], sampling, self.workers, random=Random(1), measure_seconds=self.measure_seconds
+        )
 
     def order(self, **orders: Any) -> None:
         self.orders.update(orders)
@@ -111,8 +127,14 @@ class SimulatedHost(Host):
 
 
 @contextlib.asynccontextmanager
-async def host(directory: Path, sampling: SamplingConfig = SAMPLING, **orders: Any) -> AsyncIterator[Host]:
-    made = Host(directory, sampling)
+async def host(
+    directory: Path,
+    sampling: SamplingConfig = SAMPLING,
+    workers: WorkersConfig = WORKERS,
+    measure_seconds: float = 10.0,
+    **orders: Any,
+) -> AsyncIterator[Host]:
+    made = Host(directory, sampling, workers, measure_seconds)
     made.order(**orders)
     async with running(made):
         yield made
@@ -149,3 +171,13 @@ def is_alive(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
     return False
+
+
+def holders(path: Path) -> set[int]:
+    """Return the pids that have the file open."""
+    found = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if link.readlink() == path:
+                found.add(int(link.parts[2]))
+    return found

@@ -12,6 +12,7 @@ import pytest
 from exporter.providers.simulated.machine import Machine
 from exporter.providers.simulated.scenario import load_scenario
 from tests.integration.amd import Look, bare, machine, parse, run_script
+from tests.integration.sweep import swept
 from tests.native.amdsmi_layout import WHEELS, amdsmi_tree, unpacked_wheel
 from tests.native.plan import write_plan
 
@@ -149,3 +150,29 @@ def test_without_any_amdsmi_package_the_reason_says_so(tmp_path: Path) -> None:
     (tmp_path / "rocm/opt/rocm-6.4.1").mkdir(parents=True)
     assert reason(tmp_path / "bare") == "no ROCm was found, and the Python package amdsmi is not installed"
     assert reason(tmp_path / "rocm") == "the Python package amdsmi is not installed, and ROCm brings none"
+
+
+def test_each_call_that_fails_costs_what_it_would_have_told_and_nothing_else(tmp_path: Path) -> None:
+    outcomes = swept("amd", "errors", tmp_path, amdsmi_tree("7.0.2", tmp_path))
+    assert min(outcomes[kind] for kind in ("absent", "fails", "provider down")) > 10, outcomes
+
+
+def test_garbage_in_any_number_is_no_reading(tmp_path: Path) -> None:
+    outcomes = swept("amd", "garbage", tmp_path, amdsmi_tree("7.0.2", tmp_path))
+    assert outcomes["rejected"] > 100, outcomes
+
+
+@pytest.mark.parametrize("version", ["6.0.2", "7.0.2"])
+def test_a_card_that_sleeps_at_the_start_is_listed_unasked(look: Look, tmp_path: Path, version: str) -> None:
+    both = machine(
+        "- {model: RX-9070, load: {pattern: constant, watts: 90}}\n- {model: RX-9070, faults: [{kind: asleep}]}"
+    )
+    for device, status in zip(both.devices, ("active", "suspended"), strict=True):
+        pci = tmp_path / "sys/bus/pci/devices" / device.texts["pci_address"]
+        (pci / "power").mkdir(parents=True)
+        (pci / "power/runtime_status").write_text(f"{status}\n")
+        (pci / "unique_id").write_text(f"{device.key}\n")
+    awake, asleep = look(version, both).samples
+    assert awake["power_watts"] == 90
+    assert asleep["asleep"] is True
+    assert asleep["device"]["key"] == both.devices[1].key

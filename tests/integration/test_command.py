@@ -128,13 +128,6 @@ def test_workers_die_with_a_daemon_that_is_killed(start_daemon: Callable[..., Da
     daemon.until(lambda: not any(is_running(pid) for pid in workers), seconds=5)
 
 
-def test_sighup_is_answered_in_the_log_and_changes_nothing(start_daemon: Callable[..., Daemon]) -> None:
-    daemon = start_daemon("--provider", "simulated")
-    daemon.process.send_signal(signal.SIGHUP)
-    daemon.until(lambda: "SIGHUP" in daemon.log)
-    assert daemon.get().status == 200
-
-
 def test_it_says_where_it_serves_and_what_it_found(start_daemon: Callable[..., Daemon]) -> None:
     daemon = start_daemon("--provider", "simulated", "--web.listen-address=localhost:0", "--web.telemetry-path=/gpus")
     daemon.until(lambda: "GPUs found" in daemon.log)
@@ -221,6 +214,28 @@ def test_what_cannot_work_is_refused_without_a_traceback(arguments: tuple[str, .
     assert "\x1b" not in done.stderr
 
 
+def test_a_web_configuration_that_is_no_good_keeps_it_from_serving_and_is_not_shown(tmp_path: Path) -> None:
+    web = tmp_path / "web.yaml"
+    web.write_text("basic_auth_users: {alice: hunter2}\n")
+    (tmp_path / "c.yaml").write_text("web: {config_file: web.yaml}\n")
+    for arguments in (("--web.config.file", str(web)), ("--config.file", str(tmp_path / "c.yaml"))):
+        done = command("--provider", "simulated", *arguments)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"gpu-exporter: {web}: basic_auth_users")
+        assert "hunter2" not in done.stderr
+    done = command("--web.config.file", f"{tmp_path}/none.yaml")
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"gpu-exporter: {tmp_path}/none.yaml: No such file or directory\n",
+    )
+
+
+def test_systemd_that_passes_no_socket_is_told_of() -> None:
+    done = command("--provider", "simulated", "--web.systemd-socket", "--log.level", "error")
+    assert done.returncode == 1
+    assert "cannot listen: systemd passed no socket" in done.stderr
+
+
 def test_a_pipe_that_never_delivers_is_given_up(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -241,7 +256,7 @@ def test_a_file_whose_name_is_no_text_can_be_checked(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.endswith(b"n\\udcff.yaml: valid\n")
+    assert done.stdout.endswith(b"n\\udcff.yaml: valid configuration\n")
 
 
 def test_mistakes_are_the_exit_code_even_if_they_cannot_be_told(tmp_path: Path) -> None:

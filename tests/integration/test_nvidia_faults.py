@@ -18,6 +18,7 @@ from exporter.providers.simulated.schema import (
     Scenario,
 )
 from tests.integration.nvidia import SECONDS, Down, Start, constant, first, machine, session
+from tests.integration.sweep import swept
 from tests.native.plan import standin_environment, write_plan
 
 
@@ -176,3 +177,89 @@ def test_stand_in_counts_initialisations_and_lets_handles_die(plan: Path) -> Non
         check=True,
     )
     assert done.stdout.splitlines() == ["0", "0", "1 1", "2 NVIDIA H100 80GB HBM3", "GPU is lost / GPU is lost"]
+
+
+def test_each_call_that_fails_costs_what_it_would_have_told_and_nothing_else(tmp_path: Path) -> None:
+    outcomes = swept("nvidia", "errors", tmp_path, standin_environment(tmp_path / "plan"))
+    assert min(outcomes[kind] for kind in ("absent", "fails", "lost", "provider down")) > 10, outcomes
+
+
+def test_garbage_in_any_number_is_no_reading(tmp_path: Path) -> None:
+    outcomes = swept("nvidia", "garbage", tmp_path, standin_environment(tmp_path / "plan"))
+    assert outcomes["rejected"] > 100, outcomes
+
+
+def host_with(root: Path, *statuses: str, driver: str = "nvidia") -> Path:
+    """Lay out the PCI bus of a host with NVIDIA GPUs in these states of runtime power management."""
+    for number, status in enumerate(statuses):
+        device = root / f"sys/bus/pci/devices/{machine(*[constant('T4')] * 2).devices[number].texts['pci_address']}"
+        (device / "power").mkdir(parents=True, exist_ok=True)
+        (device / "vendor").write_text("0x10de\n")
+        (device / "class").write_text("0x030200\n")
+        (device / "driver").unlink(missing_ok=True)
+        (device / "driver").symlink_to(f"../../drivers/{driver}")
+        (device / "power/runtime_status").write_text(f"{status}\n")
+    return root
+
+
+def test_a_suspended_gpu_is_asked_nothing_and_is_known_when_it_wakes(start: Start, plan: Path, tmp_path: Path) -> None:
+    sane = machine(constant("T4", 50.0), constant("T4", 60.0))
+    # The stand-in ends the process at any call that would wake it.
+    asleep = constant("T4", 60.0, faults=(FaultSpec(kind="asleep"),))
+    sleeping = Machine(Scenario(devices=(constant("T4", 50.0), asleep)), sane.epoch)
+    with start(sane) as served:
+        served.open(host_with(tmp_path, "active", "active"))
+        first_gpu, second = served.devices()
+        assert served.read(second).power_watts == 60
+        host_with(tmp_path, "active", "suspended")
+        write_plan(plan, sleeping)
+        assert served.read(second) == Sample(device=second, asleep=True)
+        assert served.devices() == (first_gpu, second)
+        assert served.read(first_gpu).power_watts == 50
+        host_with(tmp_path, "active", "active")
+        write_plan(plan, sane)
+        assert served.read(second, Group.ENERGY).power_watts == 60
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_gpu_that_sleeps_at_the_start_is_listed_unasked(
+    start: Start, plan: Path, tmp_path: Path, *, is_told: bool
+) -> None:
+    sane = machine(constant("T4", 50.0), constant("T4", 60.0))
+    asleep = constant("T4", 60.0, faults=(FaultSpec(kind="asleep"),))
+    known = sane.devices[1]
+    address = known.texts["pci_address"]
+    if is_told:
+        information = tmp_path / "proc/driver/nvidia/gpus" / address / "information"
+        information.parent.mkdir(parents=True)
+        information.write_text(f"Model: \t\t Tesla T4\nIRQ:   \t\t 99\nGPU UUID: \t {known.key}\nDevice Minor: \t 1\n")
+    with start(Machine(Scenario(devices=(constant("T4", 50.0), asleep)), sane.epoch)) as served:
+        served.open(host_with(tmp_path, "active", "suspended"))
+        awake, sleeper = served.devices()
+        assert served.read(awake).power_watts == 50
+        assert sleeper.key == (known.key if is_told else address)
+        assert (sleeper.model, sleeper.minor) == (("Tesla T4", 1) if is_told else (None, None))
+        assert served.read(sleeper) == Sample(device=sleeper, asleep=True)
+        host_with(tmp_path, "active", "active")
+        write_plan(plan, sane)
+        sample = served.read(sleeper)
+        assert (sample.power_watts, sample.device.key) == (60, sleeper.key)
+        assert sample.device.model == "Tesla T4"
+        assert {device.key for device in served.devices()} == {device.key for device in sane.devices}
+
+
+def test_a_card_of_another_driver_is_not_listed_however_fast_it_sleeps(start: Start, tmp_path: Path) -> None:
+    with start(machine(constant("T4", 50.0))) as served:
+        served.open(host_with(tmp_path, "active", "suspended", driver="nouveau"))
+        assert len(served.devices()) == 1
+
+
+def test_a_gpu_that_does_not_say_which_it_is_is_the_one_at_its_address(start: Start, plan: Path) -> None:
+    sane = machine(constant("T4", 50.0), constant("T4", 60.0))
+    nameless = constant("T4", 60.0, faults=(FaultSpec(kind="error", call="nvmlDeviceGetUUID", status=17),))
+    with start(sane) as served:
+        served.open()
+        known = served.devices()
+        write_plan(plan, Machine(Scenario(devices=(constant("T4", 50.0), nameless)), sane.epoch))
+        assert served.devices() == known
+        assert served.read(known[1]).power_watts == 60

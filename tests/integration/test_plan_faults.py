@@ -29,11 +29,23 @@ status = c.plan_fault(device, b"nvmlDeviceGetName")
 print(status, time.monotonic() - started, flush=True)
 """
 
+LEAKER = """
+import os, re
+def held():
+    memory = re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())
+    return int(memory[1]) * 1024, len(os.listdir("/proc/self/fd"))
+before = held()
+for _ in range(10):
+    c.plan_fault(device, b"nvmlLeak")
+after = held()
+print(after[0] - before[0], after[1] - before[1])
+"""
 
-def call_in_a_process(path: Path, machine: Machine) -> "subprocess.Popen[str]":
+
+def call_in_a_process(path: Path, machine: Machine, program: str = CALLER) -> "subprocess.Popen[str]":
     write_plan(path, machine)
     environment = {**os.environ, "GPU_EXPORTER_PLAN": str(path)}
-    command = [sys.executable, "-c", CALLER, str(build("plan"))]
+    command = [sys.executable, "-c", program, str(build("plan"))]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
@@ -46,6 +58,34 @@ def test_a_crash_is_a_segmentation_fault(tmp_path: Path) -> None:
     process = call_in_a_process(tmp_path / "plan", faulty({"kind": "crash"}))
     assert process.communicate(timeout=20)[0] == "calling\n"
     assert process.returncode == -11
+
+
+def test_an_abort_and_an_exit_end_the_process(tmp_path: Path) -> None:
+    aborted = call_in_a_process(tmp_path / "plan", faulty({"kind": "abort"}))
+    assert aborted.communicate(timeout=20)[0] == "calling\n"
+    assert aborted.returncode == -6
+    ended = call_in_a_process(tmp_path / "plan", faulty({"kind": "exit", "status": 3}))
+    assert ended.communicate(timeout=20)[0] == "calling\n"
+    assert ended.returncode == 3
+
+
+def test_a_flood_prints_past_every_stream(tmp_path: Path) -> None:
+    process = call_in_a_process(tmp_path / "plan", faulty({"kind": "flood", "bytes": 10_000}))
+    printed = process.communicate(timeout=20)[0]
+    assert 10_000 < len(printed) < 11_000
+
+
+def test_leaks_are_what_they_are_called(tmp_path: Path) -> None:
+    faults = [
+        {"kind": "leak_memory", "call": "nvmlLeak", "bytes": 5e6},
+        {"kind": "leak_descriptors", "call": "nvmlLeak"},
+    ]
+    text = json.dumps({"devices": [{"model": "T4", "faults": faults}]})
+    machine = Machine(load_scenario(text), epoch=time.monotonic())
+    process = call_in_a_process(tmp_path / "plan", machine, CALLER + LEAKER)
+    *_, memory, descriptors = process.communicate(timeout=20)[0].split()
+    assert int(memory) > 45_000_000
+    assert int(descriptors) == 10
 
 
 def test_a_hang_does_not_return_and_sigterm_ends_it(tmp_path: Path) -> None:

@@ -37,6 +37,21 @@ def test_a_crash_is_a_segmentation_fault(tmp_path: Path) -> None:
     assert process.returncode == -signal.SIGSEGV
 
 
+def test_an_abort_and_an_exit_end_the_process(tmp_path: Path) -> None:
+    for fault, status in (
+        ("{kind: abort, call: memory}", -signal.SIGABRT),
+        ("{kind: exit, call: memory, status: 3}", 3),
+    ):
+        process = reader(tmp_path, fault)
+        assert process.communicate(timeout=30)[0] == "reading\n"
+        assert process.returncode == status
+
+
+def test_a_flood_prints_past_every_stream(tmp_path: Path) -> None:
+    process = reader(tmp_path, "{kind: flood, call: memory, bytes: 10000}")
+    assert 10_000 < len(process.communicate(timeout=30)[0]) < 10_500
+
+
 def test_a_hang_never_returns_and_runs_no_handler(tmp_path: Path) -> None:
     process = reader(tmp_path, "{kind: hang}")
     assert process.stdout is not None

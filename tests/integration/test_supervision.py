@@ -84,6 +84,22 @@ async def test_a_call_that_never_returns_costs_its_device_only(tmp_path: Path) -
 
 
 @in_loop
+async def test_two_devices_that_hang_cost_the_others_nothing_in_the_end(tmp_path: Path) -> None:
+    sampling = msgspec.structs.replace(SAMPLING, open_deadline_seconds=20.0)
+    async with host(tmp_path, sampling, devices=["a", "b", "c", "d"]) as here:
+        await here.until(here.is_full)
+        here.order(at={"a": "hang", "c": "hang"})
+        hung = {"a": GpuState.HUNG, "b": GpuState.OK, "c": GpuState.HUNG, "d": GpuState.OK}
+        # Each misses once, and once more when it is read after all others have answered.
+        await here.until(lambda: here.snapshot.worker_restarts == {"hang": 4}, 20)
+        await here.until(lambda: here.snapshot.up and here.states() == hung)
+        pid = here.pid
+        await asyncio.sleep(1.5)
+        assert here.pid == pid
+        assert here.states() == hung
+
+
+@in_loop
 async def test_devices_that_come_after_a_hung_one_are_read_before_it_is_left_out(tmp_path: Path) -> None:
     async with host(tmp_path) as here:
 

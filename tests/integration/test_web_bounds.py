@@ -105,7 +105,8 @@ def test_a_head_that_comes_byte_by_byte_is_hung_up_on_in_time(caplog: pytest.Log
         async with serving(limits=SHORT) as served:
             client = await served.connect()
             began = time.monotonic()
-            while not client.reader.at_eof() and time.monotonic() < began + PATIENCE:
+            # What is sent while the server hangs up makes TCP reset the connection, which is no end of the stream.
+            while not (client.reader.at_eof() or client.writer.is_closing()) and time.monotonic() < began + PATIENCE:
                 client.send(b"G")
                 await asyncio.sleep(0.01)
             assert 0.25 < time.monotonic() - began < 1.5
@@ -155,7 +156,9 @@ def test_a_peer_that_does_not_hang_up_after_the_last_response_is_hung_up_on() ->
     run(test)
 
 
-def test_a_reader_that_is_too_slow_is_hung_up_on_and_gives_its_place_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reader_that_is_too_slow_is_hung_up_on_and_keeps_no_place_from_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def test() -> None:
         limits = Limits(max_requests=1, response_seconds=0.3)
         async with serving(endless(30_000_000), limits) as served:
@@ -163,8 +166,7 @@ def test_a_reader_that_is_too_slow_is_hung_up_on_and_gives_its_place_back(caplog
             slow.send(GET)
             await slow.reader.readuntil(b"\r\n\r\n")
             other = await served.connect()
-            busy = await other.get()
-            assert (busy.status, busy.headers["retry-after"]) == (503, "1")
+            assert len((await other.get()).body) == 30_000_000
             await served.until(lambda: served.server.connections == 1)
             with pytest.raises(ConnectionResetError):  # the kernel does not go on sending the rest
                 await slow.reader.read(-1)

@@ -18,6 +18,7 @@ from exporter.exposition import Format
 from exporter.metrics import Block
 from exporter.model import World
 from exporter.web import routes
+from exporter.web.guard import Guard
 from exporter.web.limits import Limits
 from exporter.web.messages import Handler, Request, Response
 from exporter.web.server import Server, serve
@@ -124,11 +125,10 @@ async def serving(
     handler: Handler = EXPORTER,
     limits: Limits | None = None,
     addresses: Sequence[str] = ("127.0.0.1:0",),
-    tls: ssl.SSLContext | None = None,
+    guard: Guard | None = None,
+    sockets: Sequence[socket.socket] | None = None,
 ) -> AsyncIterator[Served]:
-    server = await serve(
-        addresses, handler, limits=limits, uncounted=routes.PROBES, tls=None if tls is None else lambda: tls
-    )
+    server = await serve(addresses, handler, limits=limits, uncounted=routes.PROBES, guard=guard, sockets=sockets)
     served = Served(server)
     try:
         yield served

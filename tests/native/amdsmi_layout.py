@@ -17,6 +17,8 @@ from tests.tools import unavailable
 WHEELS = ("6.0.2", "6.1.0", "6.1.2", "6.2.4", "6.3.3", "6.4.3", "7.0.2")
 """Releases on PyPI that differ in layouts, symbols or keys."""
 
+SOURCES = sorted(NATIVE.glob("amdsmi*.c"))
+
 LIBRARY_VERSIONS = {
     "6.0.2": (23, 4, 2, 0),
     "6.1.0": (24, 4, 1, 0),
@@ -134,7 +136,8 @@ def build_amdsmi(version: str) -> Path:
         header, rest = folder / "amdsmi_layout.h", folder / "amdsmi_rest.c"
         header.write_text(_header(version, wrapper))
         rest.write_text(_rest(wrapper))
-        return compile_library("libamd_smi.so", [*PLAN_SOURCES, NATIVE / "amdsmi.c", rest], [*PLAN_HEADERS, header])
+        headers = [*PLAN_HEADERS, NATIVE / "amdsmi.h", header]
+        return compile_library("libamd_smi.so", [*PLAN_SOURCES, *SOURCES, rest], headers)
 
 
 def unpacked_wheel(version: str) -> Path:
@@ -202,6 +205,6 @@ def _struct(seen: dict[str, dict[str, dict[str, object]]], name: str) -> dict[st
 
 def _rest(wrapper: Path) -> str:
     """Everything else that the wrapper binds answers "not supported"."""
-    defined = set(_DEFINED.findall((NATIVE / "amdsmi.c").read_text()))
+    defined = {name for source in SOURCES for name in _DEFINED.findall(source.read_text())}
     rest = sorted(bound_symbols(wrapper) - defined)
     return "".join(f"int {name}(void);\nint {name}(void) {{ return 2; }}\n" for name in rest)

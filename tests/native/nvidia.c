@@ -9,6 +9,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- Handles ---- */
@@ -62,6 +63,7 @@ int enter(void *handle, const char *call, target *to)
     if (s < slots + first_slot || s >= slots + slots_used) return INVALID_ARGUMENT;
     to->device = find(s->device);
     if (!to->device) return GPU_IS_LOST;
+    if (plan_asleep(to->device)) abort();   /* would wake it */
     int status = plan_fault(to->device, call);
     if (status) return status;
     to->set = plan_properties(to->device);
@@ -89,10 +91,18 @@ int enter_gpu(void *handle, const char *call, target *to)
 
 uint64_t scaled(double value, double scale, uint64_t all_ones)
 {
+    uint64_t bits;
+    if (plan_raw(&bits)) return bits & all_ones;
     if (isinf(value)) return all_ones;
     double raw = round(value * scale);
     if (!(raw > 0)) return 0;
     return raw >= (double)all_ones ? all_ones : (uint64_t)raw;
+}
+
+int whole(double value)
+{
+    uint64_t bits;
+    return plan_raw(&bits) ? (int)bits : isinf(value) ? -1 : (int)lround(value);
 }
 
 int number(const plan_set *set, const char *name, unsigned *out)
@@ -166,7 +176,7 @@ int nvmlInitWithFlags(unsigned flags)
     if (status) return status;
     if (plan_number(plan_machine(), "kernel_driver_loaded", &loaded) && loaded == 0) return DRIVER_NOT_LOADED;
     if (!(flags & NO_GPUS_IS_FINE) && !plan_count(VENDOR)) return GPU_NOT_FOUND;
-    initialised++;
+    if (!initialised++) hold_device_files();
     return SUCCESS;
 }
 
@@ -176,7 +186,10 @@ int nvmlShutdown(void)
 {
     int status = begin("nvmlShutdown");
     if (status) return status;
-    if (!--initialised) first_slot = slots_used;
+    if (!--initialised) {
+        first_slot = slots_used;
+        drop_device_files();
+    }
     return SUCCESS;
 }
 
@@ -215,12 +228,13 @@ int nvmlDeviceGetCount_v2(unsigned *count)
 {
     int status = begin(__func__);
     if (status) return status;
-    *count = (unsigned)plan_count(VENDOR);
+    *count = (unsigned)scaled(plan_count(VENDOR), 1, UINT32_MAX);
     return SUCCESS;
 }
 
 static int handle_of(const plan_device *device, const char *call, void **out)
 {
+    if (plan_asleep(device)) abort();   /* would attach the GPU, and so wake it */
     int status = plan_fault(device, call);
     if (status) return status;
     const char *name = name_of(plan_properties(device));
@@ -240,6 +254,8 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **out)
     int status = begin(__func__);
     if (status) return status;
     const plan_device *device = plan_find(VENDOR, "uuid", uuid);
+    for (int i = 0; i < plan_count(VENDOR); i++)
+        if (plan_asleep(plan_device_at(VENDOR, i))) abort();   /* the search may attach any GPU */
     return device ? handle_of(device, __func__, out) : NOT_FOUND;
 }
 
@@ -294,7 +310,7 @@ int nvmlDeviceGetIndex(void *handle, unsigned *out)
     if (status) return status;
     for (int i = 0; i < plan_count(VENDOR); i++)
         if (plan_device_at(VENDOR, i) == to.device) {
-            *out = (unsigned)i;
+            *out = (unsigned)scaled(i, 1, UINT32_MAX);
             return SUCCESS;
         }
     return GPU_IS_LOST;

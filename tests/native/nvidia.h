@@ -35,9 +35,14 @@ int mig_enabled(const target *to);
 
 /* From base units to what NVML counts in; infinite is all ones. Each returns an NVML status. */
 uint64_t scaled(double value, double scale, uint64_t all_ones);
+int whole(double value);
 int number(const plan_set *set, const char *name, unsigned *out);
 int signal32(const target *to, const char *name, double scale, unsigned *out);
 int signal64(const target *to, const char *name, double scale, uint64_t *out);
+
+/* What the library holds open from its first init to its last shutdown. */
+void hold_device_files(void);
+void drop_device_files(void);
 
 /* A whole call that answers one signal of a GPU. */
 int reading(void *handle, const char *call, const char *name, double scale, unsigned *out);

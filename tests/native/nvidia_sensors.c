@@ -106,6 +106,11 @@ int nvmlDeviceGetFieldValues(void *handle, int count, field_value *fields)
         f->value.u64 = 0;
         f->type = f->id == 82 || f->id == 185 || f->id == 186 ? UNSIGNED_INT : UNSIGNED_LONG_LONG;
         f->status = (uint32_t)(f->type == UNSIGNED_INT ? field32(&to, f, &f->value.u) : field64(&to, f, &f->value.u64));
+        uint64_t bits;
+        if (!f->status && plan_raw(&bits)) {
+            f->value.u64 = bits;
+            f->type = (uint32_t)i % 9;   /* each type, and one that there is not */
+        }
         any |= !f->status;
     }
     return any ? SUCCESS : NOT_SUPPORTED;

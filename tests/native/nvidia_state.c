@@ -1,8 +1,6 @@
 /* Temperatures, clocks, throttling, memory errors, link and fan as libnvidia-ml.so.1 answers them. */
 #include "nvidia.h"
 
-#include <math.h>
-
 typedef struct { unsigned version, sensor; int celsius; } temperature;
 
 int nvmlDeviceGetTemperatureV(void *handle, temperature *out)
@@ -15,7 +13,7 @@ int nvmlDeviceGetTemperatureV(void *handle, temperature *out)
     if (out->version != VERSION) return ARGUMENT_VERSION_MISMATCH;
     if (out->sensor) return NOT_SUPPORTED;
     if (!plan_signal(to.device, "temperature_gpu_celsius", to.t, &celsius)) return NOT_SUPPORTED;
-    out->celsius = isinf(celsius) ? -1 : (int)lround(celsius);
+    out->celsius = whole(celsius);
     return SUCCESS;
 }
 
@@ -47,7 +45,7 @@ int nvmlDeviceGetMarginTemperature(void *handle, void *raw)
     if (status) return status;
     if (out[0] != VERSION) return ARGUMENT_VERSION_MISMATCH;
     if (!plan_signal(to.device, "temperature_margin_celsius", to.t, &celsius)) return NOT_SUPPORTED;
-    out[1] = isinf(celsius) ? -1 : (int)lround(celsius);
+    out[1] = whole(celsius);
     return SUCCESS;
 }
 
@@ -82,6 +80,7 @@ static int reasons(void *handle, const char *call, int only_current, uint64_t *o
             any = 1;
             if (!only_current || on > 0) *out |= 1u << bit;
         }
+    *out = scaled((double)*out, 1, UINT64_MAX);
     return any ? SUCCESS : NOT_SUPPORTED;
 }
 
@@ -125,7 +124,7 @@ int nvmlDeviceGetRetiredPages(void *handle, unsigned cause, unsigned *count, uin
     status = signal32(&to, cause ? "retired_pages_double_bit" : "retired_pages_single_bit", 1, &pages);
     if (status) return status;
     int room = *count >= pages && (addresses || !pages);
-    *count = pages;
+    *count = (unsigned)scaled(pages, 1, 0xFFF);   /* more would have pynvml itself fill the memory */
     if (!room) return INSUFFICIENT_SIZE;
     for (unsigned i = 0; i < pages; i++) addresses[i] = (uint64_t)(i + 1) << 16;
     return SUCCESS;

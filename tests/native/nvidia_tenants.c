@@ -87,7 +87,7 @@ static int processes(void *handle, const char *call, const char *kind, unsigned 
         if (number(row, "gi", &p->gpu_instance)) p->gpu_instance = NO_INSTANCE;
         if (number(row, "ci", &p->compute_instance)) p->compute_instance = NO_INSTANCE;
     }
-    *count = found;
+    *count = (unsigned)scaled(found, 1, 0xFFF);   /* more would have pynvml itself fill the memory */
     return found > room ? INSUFFICIENT_SIZE : SUCCESS;
 }
 

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "plan_model.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -195,12 +196,16 @@ double plan_counter_time(const plan_device *d, double t) { return last_update(t,
 
 const plan_set *plan_machine(void) { return &plan.machine.set; }
 
-static int removed(const plan_device *d)
+static int suffers(const plan_device *d, int kind)
 {
     for (size_t i = 0; i < d->fault_count; i++)
-        if (d->faults[i].kind == REMOVED && open_at(&d->faults[i].window, plan_moment)) return 1;
+        if (d->faults[i].kind == kind && open_at(&d->faults[i].window, plan_moment)) return 1;
     return 0;
 }
+
+static int removed(const plan_device *d) { return suffers(d, REMOVED); }
+
+int plan_asleep(const plan_device *d) { return suffers(d, ASLEEP); }
 
 int plan_count(const char *vendor)
 {
@@ -276,6 +281,30 @@ static void hang(const window *w, double t)
     sleep_until(end);
 }
 
+/* Printed by the library itself, past every stream of the program. */
+static void flood(size_t bytes)
+{
+    static const char line[] = "the library is talkative, and says the same again and again and again\n";
+    for (int out = 1; out <= 2; out++)
+        for (size_t written = 0; written < bytes; written += sizeof line - 1)
+            if (write(out, line, sizeof line - 1) < 0) break;
+}
+
+static void leak_memory(size_t bytes)
+{
+    volatile char *lost = malloc(bytes);
+    for (size_t i = 0; lost && i < bytes; i += 4096) lost[i] = 1;   /* a page counts once it is touched */
+}
+
+static void leak_descriptor(void)
+{
+    int lost = open("/dev/null", O_RDONLY | O_CLOEXEC);   /* fails when there are too many: then nothing leaks */
+    (void)lost;
+}
+
+static int raw_wanted;
+static uint64_t raw_bits;
+
 static int apply(const plan_device *d, const char *call)
 {
     int status = 0;
@@ -288,6 +317,14 @@ static int apply(const plan_device *d, const char *call)
         else if (f->kind == CRASH) {
             signal(SIGSEGV, SIG_DFL);
             raise(SIGSEGV);
+        } else if (f->kind == EXIT) exit(f->status);
+        else if (f->kind == ABORT) abort();
+        else if (f->kind == FLOOD) flood(f->bytes);
+        else if (f->kind == LEAK_MEMORY) leak_memory(f->bytes);
+        else if (f->kind == LEAK_DESCRIPTORS) leak_descriptor();
+        else if (f->kind == RAW) {
+            raw_wanted = 1;
+            raw_bits = f->raw;
         } else if (!status) status = f->status;
     }
     return status;
@@ -295,6 +332,13 @@ static int apply(const plan_device *d, const char *call)
 
 int plan_fault(const plan_device *device, const char *call)
 {
+    raw_wanted = 0;
     int status = plan.machine.fault_count ? apply(&plan.machine, call) : 0;
     return status || !device ? status : apply(device, call);
+}
+
+int plan_raw(uint64_t *bits)
+{
+    if (raw_wanted) *bits = raw_bits;
+    return raw_wanted;
 }

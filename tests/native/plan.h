@@ -7,6 +7,8 @@
 #ifndef PLAN_H
 #define PLAN_H
 
+#include <stdint.h>
+
 typedef struct plan_set plan_set;       /* named properties: of a device, a partition, a process, ... */
 typedef struct plan_device plan_device;
 
@@ -58,7 +60,13 @@ int plan_module_counter(const plan_device *device, double t, double *joules);
 double plan_counter_time(const plan_device *device, double t);
 
 /* Faults in force for a call of this name on this device (NULL: the machine). Hangs, crashes and delays happen inside.
- * Returns 0, else the vendor status to answer. */
+ * So do exits, aborts, floods of output and leaks. Returns 0, else the vendor status to answer. */
 int plan_fault(const plan_device *device, const char *call);
+
+/* Whether the device is suspended. What would wake it ends the process: a monitor must not. */
+int plan_asleep(const plan_device *device);
+
+/* The bits that every number of the answer to the call of the last plan_fault is to have. Returns 0 without any. */
+int plan_raw(uint64_t *bits);
 
 #endif

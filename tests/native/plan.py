@@ -163,7 +163,7 @@ def _track(track: Track) -> str:
 
 
 def _fault(f: Fault) -> str:
-    return f"f {f.kind} {f.call} {_window(f.window)} {f.status} {_number(f.seconds)}"
+    return f"f {f.kind} {f.call} {_window(f.window)} {f.status} {_number(f.seconds)} {_number(f.bytes)} {f.raw}"
 
 
 def _window(w: Window) -> str:

@@ -5,6 +5,7 @@
 #include "plan.h"
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/stat.h>
 
 typedef struct { double from, to, every, lasting; } window;
@@ -26,8 +27,16 @@ typedef struct { const char *name; window window; double value; } override;
 typedef struct { double start, base, energy, factor; } segment;
 typedef struct { int slot; window window; double value; long device; } replacement;
 typedef struct { size_t track; double period, resolution; segment *segments; size_t count; } accumulator;
-enum { HANG, CRASH, DELAY, ERROR, LOST, REMOVED };
-typedef struct { int kind; const char *call; window window; int status; double seconds; } fault;
+enum { HANG, CRASH, DELAY, ERROR, LOST, REMOVED, EXIT, ABORT, FLOOD, LEAK_MEMORY, LEAK_DESCRIPTORS, ASLEEP, RAW };
+typedef struct {
+    int kind;
+    const char *call;
+    window window;
+    int status;
+    double seconds;
+    size_t bytes;
+    uint64_t raw;
+} fault;
 typedef struct { const char *kind; window window; plan_set set; } row;
 
 struct plan_device {

@@ -12,7 +12,7 @@
  *   e JOULES                                added to the integral of power_watts
  *   a SLOT TRACK PERIOD RESOLUTION COUNT (START BASE ENERGY FACTOR)..   accumulator: 0 the device's, 1 the module's
  *   v SLOT <window> VALUE DEVICE            accumulator replaced: by VALUE, or by that of DEVICE when it is not -1
- *   f KIND CALL <window> STATUS SECONDS     fault
+ *   f KIND CALL <window> STATUS SECONDS BYTES RAW   fault; RAW is an unsigned whole number of 64 bits
  *   row KIND <window>                       x and n that follow belong to the row
  *
  * <window> is FROM TO EVERY LASTING in seconds since the epoch: open from FROM until TO, and when EVERY is not 0 only
@@ -200,8 +200,11 @@ static void read_replacement(plan_device *d, char *at)
 
 static int fault_kind(const char *name)
 {
-    static const char *const names[] = {"hang", "crash", "delay", "error", "lost", "removed"};
-    for (int i = 0; i < 6; i++)
+    static const char *const names[] = {   /* in the order of their numbers */
+        "hang", "crash", "delay", "error", "lost", "removed", "exit", "abort", "flood", "leak_memory",
+        "leak_descriptors", "asleep", "raw",
+    };
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
         if (!strcmp(names[i], name)) return i;
     return -1;
 }
@@ -214,6 +217,8 @@ static int read_fault(plan_device *d, char *at)
     f.window = read_window(&at);
     f.status = (int)number(&at);
     f.seconds = number(&at);
+    f.bytes = (size_t)number(&at);
+    f.raw = strtoull(at, NULL, 10);
     d->faults = grow(d->faults, d->fault_count, sizeof f);
     d->faults[d->fault_count++] = f;
     return 0;

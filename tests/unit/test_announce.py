@@ -1,6 +1,8 @@
 from logging import INFO, WARNING
 
-from exporter.announce import MAX_LINES, Announcer, Line
+import msgspec
+
+from exporter.announce import MAX_LINES, Announcer, Line, summary
 from exporter.model import Device, DeviceSnapshot, GpuState, Sample, Snapshot, World
 
 
@@ -22,7 +24,14 @@ def identity(key: str) -> dict[str, str]:
     return {"gpu": f"nvidia{key}", "uuid": key, **address, "provider": "nvidia"}
 
 
-OK, LOST, HUNG, ASLEEP = GpuState.OK, GpuState.LOST, GpuState.HUNG, GpuState.ASLEEP
+OK, STALE, LOST, HUNG, ASLEEP, RELEASED = (
+    GpuState.OK,
+    GpuState.STALE,
+    GpuState.LOST,
+    GpuState.HUNG,
+    GpuState.ASLEEP,
+    GpuState.RELEASED,
+)
 
 
 def test_gpus_are_announced_together_and_once() -> None:
@@ -72,3 +81,35 @@ def test_the_lines_of_one_change_are_bounded() -> None:
     lines = announcer.lines(world(*((str(n), LOST) for n in range(500))))
     assert len(lines) == MAX_LINES + 1
     assert lines[-1] == Line(WARNING, "more has changed", {"changes": 400})
+
+
+def test_a_release_is_left_to_the_supervisor_but_not_what_is_wrong_after_it() -> None:
+    announcer = Announcer()
+    announcer.lines(world(("0", OK), ("1", OK), ("2", OK)))
+    assert announcer.lines(world(("0", RELEASED), ("1", RELEASED), ("2", LOST))) == [
+        Line(WARNING, "GPU is lost", identity("2"))
+    ]
+    assert announcer.lines(world(("0", OK), ("1", STALE), ("2", LOST))) == [
+        Line(WARNING, "GPU is stale", identity("1"))
+    ]
+
+
+def test_the_summary_counts_what_delivers_and_names_what_does_not() -> None:
+    assert summary(world(("0", OK), ("1", ASLEEP))) == "2 of 2 GPUs deliver readings"
+    assert summary(world(("0", OK), ("1", LOST), ("2", HUNG))) == (
+        "1 of 3 GPUs deliver readings: nvidia1 lost, nvidia2 hung"
+    )
+    many = summary(world(*((str(n), LOST) for n in range(100))))
+    assert many.startswith("0 of 100 GPUs deliver readings: nvidia0 lost, ")
+    assert many.endswith(" and 92 more")
+
+
+def test_the_summary_names_providers_that_are_down_and_should_not_be() -> None:
+    down = Snapshot(provider="amd", up=False, wanted=True, reason="the driver is not loaded")
+    absent = Snapshot(provider="intel", up=False, wanted=False, reason="no library")
+    assert summary(World(snapshots=(down, absent), versions={})) == "0 of 0 GPUs deliver readings; down: amd"
+
+
+def test_the_summary_of_released_devices_says_only_that() -> None:
+    released = msgspec.structs.replace(world(("0", RELEASED)), released=True)
+    assert summary(released) == "the devices are released on request"

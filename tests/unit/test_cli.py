@@ -42,6 +42,9 @@ def test_help_names_the_commands_and_the_options_of_serve(capsys: pytest.Capture
         "--simulate",
         "--web.listen-address",
         "--web.telemetry-path",
+        "--web.config.file",
+        "--web.systemd-socket",
+        "--no-web.systemd-socket",
         "--log.level",
         "--log.format",
     ):
@@ -58,7 +61,64 @@ def test_a_valid_file_is_said_to_be_valid(tmp_path: Path, capsys: pytest.Capture
     path = tmp_path / "c.yaml"
     path.write_text("log: {level: warn}\n")
     assert main(["check-config", str(path)]) == 0
-    assert capsys.readouterr().out == f"{path}: valid\n"
+    assert capsys.readouterr().out == f"{path}: valid configuration\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("", "configuration"),
+        ("{}", "configuration"),
+        ("metrics:\n", "configuration"),
+        ("devices: [{model: H100-SXM}]", "scenario"),
+        ("faults: []\ndevices: []", "scenario"),
+        ("basic_auth_users: {}", "web configuration"),
+        ("http_server_config: {headers: {X-Frame-Options: deny}}", "web configuration"),
+    ],
+)
+def test_what_a_file_was_taken_for_is_said(
+    text: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(text)
+    assert main(["check-config", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}: valid {kind}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("devices: [{model: h1000}]", "devices[0].model: "),
+        ("devices: [{model: H100-SXM}]\nlog: {level: info}", "devices: unknown option"),
+        ("basic_auth_users: {}\nlog: {level: info}", "basic_auth_users: unknown option"),
+        ("basic_auth_user: {}\nrate_limit: {}", "basic_auth_user: "),
+        ("- devices", "the file: expected options by name, got a list"),
+        ("divices: []", "divices: unknown option"),
+    ],
+)
+def test_a_file_is_checked_as_what_it_was_taken_for(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(text)
+    assert main(["check-config", str(path)]) == 2
+    assert capsys.readouterr().err.startswith(f"gpu-exporter: {path}: {said}")
+
+
+def test_the_web_configuration_that_is_named_is_checked_and_no_secret_of_it_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "web.yaml").write_text("basic_auth_users: {alice: hunter2}\n")
+    path = tmp_path / "c.yaml"
+    path.write_text("web: {config_file: web.yaml}\n")
+    for arguments in (
+        ["check-config", str(path)],
+        ["check-config", f"{tmp_path}/web.yaml"],
+    ):
+        assert main(arguments) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"gpu-exporter: {tmp_path}/web.yaml: basic_auth_users")
+        assert "hunter2" not in error
 
 
 def test_each_mistake_in_a_file_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

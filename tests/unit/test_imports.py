@@ -14,11 +14,11 @@ ROOT = Path(__file__).parents[2]
 # A part is a module or package directly under exporter. It imports from its own layer and those above it in this list,
 # and parts of one layer do not import each other in a circle.
 LAYERS = (
-    {"model", "energy", "validation", "logs", "pci", "addresses", "framing", "parentage"},
+    {"model", "energy", "validation", "logs", "pci", "addresses", "framing", "parentage", "early", "systemd"},
     {"metrics", "providers", "strict_yaml"},
     {"config"},
     {"announce", "attribution", "exposition", "fleet", "journal", "supervision", "web", "reference"},
-    {"serve", "measure", "doctor", "cli", "__main__"},
+    {"daemon", "checks", "serve", "measure", "doctor", "cli", "__main__"},
 )
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 

@@ -119,6 +119,22 @@ def test_a_pipe_that_nobody_reads_loses_lines_and_is_told_how_many() -> None:
         os.close(writer)
 
 
+def test_lines_that_were_lost_are_told_of_in_another_format_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as read, os.fdopen(writer, "w") as written:
+        monkeypatch.setattr("sys.stderr", written)  # as the interpreter sets it when it starts
+        logs.configure("info", "logfmt")
+        for _ in range(100):
+            logging.getLogger("exporter.x").info("x" * 3000)
+        os.set_blocking(reader, False)
+        read.read(1 << 20)
+        logs.configure("info", "json")
+        logging.getLogger("exporter.x").info("after")
+        *_, told, after = read.read(1 << 20).decode().splitlines()
+        assert int(json.loads(told)["lines"]) > 0
+        assert json.loads(after)["msg"] == "after"
+
+
 def test_a_pipe_that_is_closed_raises_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)

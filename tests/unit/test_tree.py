@@ -10,6 +10,8 @@ import pytest
 from exporter.config import Config, load_config
 from exporter.providers.simulated.scenario import load_scenario
 from exporter.strict_yaml import load
+from exporter.validation import convert
+from exporter.web.protection.form import Form
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,6 +23,9 @@ def test_every_file_in_config_is_good_for_what_it_is_for() -> None:
             continue
         if name == "gpu-exporter.yaml":
             load_config(path)
+        elif name.startswith("web-config/"):
+            document = load(path.read_bytes())
+            convert(document.value, Form, document.problems)
         elif name.startswith("scenarios/"):
             load_scenario(path.read_text(), name=name)
         else:

@@ -6,7 +6,7 @@ the package and are read through its first handle. An MI250 has two PCI devices 
 
 import re
 from collections import Counter
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -61,8 +61,14 @@ class _Found(NamedTuple):
     partition: int
 
 
-def find_packages(calls: Calls, remembered: MutableMapping[str, Mapping[str, Any]]) -> tuple[Package, ...]:
+def find_packages(
+    calls: Calls,
+    remembered: MutableMapping[str, Mapping[str, Any]],
+    asleep: Callable[[str], Mapping[str, Any] | None],
+) -> tuple[Package, ...]:
     """Enumerate the packages in the order of AMD SMI. Raises ProviderError when AMD SMI cannot enumerate.
+
+    `asleep`: what is known, without a call, about the ASIC at an address that is suspended; None: it is not.
 
     `remembered`: what each address answered about its ASIC. The key comes of it, so a call that fails for once (busy,
     time out) must not make a second GPU of a known one.
@@ -73,7 +79,7 @@ def find_packages(calls: Calls, remembered: MutableMapping[str, Mapping[str, Any
         raise ProviderError("AMD SMI cannot list its devices") from error
     groups: dict[str, list[_Found]] = {}
     for index, handle in enumerate(handles):
-        found = _look_at(calls, index, handle, remembered)
+        found = _look_at(calls, index, handle, remembered, asleep)
         # Partitions share domain, bus and device; a serial number may be shared by cards that have none.
         place = found.address.rpartition(".")[0] if found.address else f"handle {index}"
         groups.setdefault(place, []).append(found)
@@ -85,10 +91,19 @@ def find_packages(calls: Calls, remembered: MutableMapping[str, Mapping[str, Any
     return tuple(_pair_dies(packages))
 
 
-def _look_at(calls: Calls, index: int, handle: Any, remembered: MutableMapping[str, Mapping[str, Any]]) -> _Found:
+def _look_at(
+    calls: Calls,
+    index: int,
+    handle: Any,
+    remembered: MutableMapping[str, Mapping[str, Any]],
+    asleep: Callable[[str], Mapping[str, Any] | None],
+) -> _Found:
     answer = calls.whatever("amdsmi_get_gpu_device_bdf", handle)
     match = _ADDRESS.fullmatch(answer) if isinstance(answer, str) else None
     address = match.group().lower() if match else None
+    known = asleep(address) if address else None
+    if known is not None and match is not None and address is not None:
+        return _Found(index, handle, address, remembered.get(address, known), int(match[4], 16))
     asic = mapping(calls.whatever("amdsmi_get_gpu_asic_info", handle))
     if address is not None and asic:
         remembered[address] = asic

@@ -18,6 +18,7 @@ from exporter.providers.amd.readings import Residency, read_load, read_state
 from exporter.providers.procfs import Proc
 from exporter.providers.protocol import OpenContext
 from exporter.providers.sanitise import Readings
+from exporter.providers.sysfs import is_suspended
 
 _ORDER = (Group.ENERGY, Group.LOAD, Group.STATE, Group.PROCESSES)
 _OFF_THE_BUS = b"\xff" * 4
@@ -35,6 +36,8 @@ class _Known(msgspec.Struct, frozen=True):
     parts: int
     mode: str | None
     default_limit: float | None
+    limit_broke: bool = False
+    """The limit could not be read: it is asked for at each read, until the devices are listed again."""
 
 
 class AmdProvider:
@@ -55,21 +58,33 @@ class AmdProvider:
         """When a read gave no value at all, where none has since."""
         self._known: dict[str, _Known] = {}
         self._residency: dict[str, Residency] = {}
+        self._sketched: set[str] = set()
+        """Keys of devices that slept whenever they were listed."""
+        self._parts_told: dict[str, int] = {}
+        """How many partitions the firmware counted when the handles were last fetched for that."""
 
     def devices(self) -> tuple[Device, ...]:
+        """Enumerate. Cards seen before and missing stay in the list, last: reading them says that they are lost."""
         packages = self._enumerate()
         self._missing_since = {}
         self._silent_since = {key: since for key, since in self._silent_since.items() if key in packages}
         self._residency = {key: value for key, value in self._residency.items() if key in packages}
         known, devices = self._devices, {}
         for key, package in packages.items():
-            if key in known and self._asleep(package):
-                devices[key] = known[key]
+            if self._asleep(package):
+                if key not in known:
+                    self._sketched.add(key)
+                devices[key] = known.get(key) or _sketch(package)
                 continue
             # A handle that died since the enumeration costs its device until the next one.
             with contextlib.suppress(HandleGone):
                 mode = self._about(package, anew=True).mode
                 devices[key] = describe(self._calls, package, self._root, mode)
+        # One that comes back is met by its next read, sooner than by the next enumeration.
+        places = {package.pci_address for package in packages.values()}
+        devices |= {
+            key: device for key, device in known.items() if key not in devices and device.pci_address not in places
+        }
         self._devices = devices
         return tuple(devices.values())
 
@@ -79,13 +94,13 @@ class AmdProvider:
             if self._asleep(package):
                 return Sample(device=device, asleep=True)
             with contextlib.suppress(HandleGone):
-                return self._read(device, package, groups)
+                return self._read(self._described(device, package), package, groups)
         elif self._clock() < self._missing_since.get(device.key, -math.inf) + _LOOK_AGAIN_SECONDS:
             return Sample(device=device, lost=True)
         package = self._enumerate().get(device.key)
         if package is not None:
             with contextlib.suppress(HandleGone):
-                return self._read(device, package, groups)
+                return self._read(self._described(device, package), package, groups)
         self._packages.pop(device.key, None)
         self._missing_since[device.key] = self._clock()
         return Sample(device=device, lost=True)
@@ -107,6 +122,9 @@ class AmdProvider:
                 taken_at[group], took[group] = (begun + ended) / 2, ended - begun
                 answers[group] = self._calls.answered - before
                 self._calls.answered = before  # an urgent read of another device within this one does not count
+        if readings.failed and self._asleep(package):
+            # It went to sleep under the read: the driver answers EPERM then, sooner than wake it.
+            return Sample(device=device, asleep=True)
         if self._silent(package, answers) or (readings.failed and self._lost(package)):
             return Sample(device=device, lost=True)
         return Sample(
@@ -120,37 +138,64 @@ class AmdProvider:
 
     def _read_group(self, group: Group, device: Device, package: Package, readings: Readings) -> dict[str, Any]:
         if group is Group.ENERGY:
-            return read_energy(self._calls, package, self._about(package).default_limit, readings)
+            known = self._about(package)
+            limit = read_default_limit(self._calls, package, readings) if known.limit_broke else known.default_limit
+            return read_energy(self._calls, package, limit, readings)
         if group is Group.LOAD:
             return read_load(self._calls, package, readings)
         if group is Group.STATE:
             profile = device.partition_mode.split("/")[0] if device.partition_mode else None
             before = self._residency.get(package.key, {})
-            fields, self._residency[package.key] = read_state(self._calls, package, profile, before, readings)
-            return fields
+            read = read_state(self._calls, package, profile, before, readings)
+            self._residency[package.key] = read.residency
+            if read.parts not in (None, len(package.parts), self._parts_told.get(package.key)):
+                # Repartitioned: the handles are fetched anew before the next read, once for each such count.
+                self._parts_told[package.key] = read.parts or 0
+                self._packages.pop(package.key, None)
+            return read.fields
         unified = device.memory_kind == "unified"
         found = self._processes.read(self._calls, package, readings, unified=unified)
         return {"processes": found.samples, "process_counts": found.counts}
 
     def _enumerate(self) -> dict[str, Package]:
-        self._packages = {package.key: package for package in find_packages(self._calls, self._asics)}
+        found = find_packages(self._calls, self._asics, self._asic_asleep)
+        self._packages = {package.key: package for package in found}
         return self._packages
+
+    def _described(self, device: Device, package: Package) -> Device:
+        """Return the identity of a device: asked anew where it was repartitioned, or slept when it was listed."""
+        known = self._known.get(package.key)
+        if package.key in self._sketched or (known is not None and known.parts != len(package.parts)):
+            mode = self._about(package, anew=True).mode
+            self._devices[package.key] = describe(self._calls, package, self._root, mode)
+            self._sketched.discard(package.key)
+        return self._devices.get(package.key, device)
+
+    def _asic_asleep(self, address: str) -> Mapping[str, Any] | None:
+        """Return what the kernel knows of the ASIC at an address that is suspended; None: it is awake."""
+        # Partitions differ in the function of the address that AMD SMI makes up for them.
+        place = f"{address.rpartition('.')[0]}.0"
+        if not is_suspended(self._root, place):
+            return None
+        try:
+            unique_id = (self._root / "sys/bus/pci/devices" / place / "unique_id").read_text()
+        except (OSError, UnicodeDecodeError):
+            return {}
+        return {"asic_serial": unique_id.strip()}
 
     def _about(self, package: Package, *, anew: bool = False) -> _Known:
         known = self._known.get(package.key)
         if known is not None and known.parts == len(package.parts) and not anew:
             return known
         mode = known.mode if known and known.parts == len(package.parts) else partition_mode(self._calls, package)
-        limit = read_default_limit(self._calls, package, Readings())
-        self._known[package.key] = _Known(len(package.parts), mode, limit)
+        readings = Readings()
+        limit = read_default_limit(self._calls, package, readings)
+        self._known[package.key] = _Known(len(package.parts), mode, limit, limit_broke=bool(readings.failed))
         return self._known[package.key]
 
     def _asleep(self, package: Package) -> bool:
         """Runtime power management has it suspended: a read through AMD SMI would wake it."""
-        try:
-            return self._pci(package, "power/runtime_status").strip() == b"suspended"
-        except OSError:
-            return False
+        return is_suspended(self._root, package.pci_address)
 
     def _silent(self, package: Package, answers: Mapping[Group, int]) -> bool:
         """Tell whether the device has given nothing for so long that it is out of reach, whatever its errors say."""
@@ -174,12 +219,23 @@ class AmdProvider:
         except Absent:
             pass
         try:
-            return self._pci(package, "config") == _OFF_THE_BUS
+            return self._config(package) == _OFF_THE_BUS
         except FileNotFoundError:
             return package.pci_address is not None and (self._root / "sys/bus/pci/devices").is_dir()
         except OSError:
             return False
 
-    def _pci(self, package: Package, file: str) -> bytes:
-        with (self._root / "sys/bus/pci/devices" / (package.pci_address or "none") / file).open("rb") as opened:
-            return opened.read(4 if file == "config" else 64)
+    def _config(self, package: Package) -> bytes:
+        with (self._root / "sys/bus/pci/devices" / (package.pci_address or "none") / "config").open("rb") as opened:
+            return opened.read(len(_OFF_THE_BUS))
+
+
+def _sketch(package: Package) -> Device:
+    """Return what is known of a package that slept whenever it was listed."""
+    return Device(
+        vendor="amd",
+        key=package.key,
+        pci_address=package.pci_address,
+        index=package.index,
+        package=package.group,
+    )

@@ -1,7 +1,7 @@
 """What load, memory, temperatures, clocks, throttling, errors and the link of a package say."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -51,8 +51,18 @@ _ECC = (("corrected", "correctable_count"), ("uncorrected", "uncorrectable_count
 _GENERATION_OF_SPEED = {2500: 1, 5000: 2, 8000: 3, 16000: 4, 32000: 5, 64000: 6}
 """By MT/s."""
 _SPEEDS = Range(0.0, 1e6)
+_PARTS = Range(1.0, 64.0)
 
 Residency = Mapping[str, float]
+
+
+class State(NamedTuple):
+    fields: dict[str, Any]
+    """Of Sample."""
+    residency: Residency
+    """Throttle accumulators."""
+    parts: int | None
+    """How many partitions the firmware counts; None: it does not say (before ROCm 6.3)."""
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -89,14 +99,8 @@ def read_memory(calls: Calls, handle: Any, readings: Readings) -> Memory:
     return Memory(used, size or None)
 
 
-def read_state(
-    calls: Calls, package: Package, profile: str | None, before: Residency, readings: Readings
-) -> tuple[dict[str, Any], Residency]:
-    """Read the slow readings, as fields of Sample.
-
-    `profile`: compute mode of the partitions. `before`: throttle accumulators of the read before; those of this one are
-    returned too.
-    """
+def read_state(calls: Calls, package: Package, profile: str | None, before: Residency, readings: Readings) -> State:
+    """Read the slow readings. `profile`: compute mode of the partitions. `before`: `residency` of the read before."""
     metrics = mapping(calls.reading(readings, "throttled", "amdsmi_get_gpu_metrics_info", package.handle))
     residency = _residency(metrics, readings)
     fields = {
@@ -109,7 +113,8 @@ def read_state(
         "partitions": _partitions(calls, package, profile, metrics, readings),
         **_link(calls, package, readings),
     }
-    return fields, residency
+    parts = Readings().number("partitions", metrics.get("num_partition"), _PARTS)
+    return State(fields, residency, None if parts is None else int(parts))
 
 
 def _host_memory(calls: Calls, package: Package, readings: Readings, what: str, kind: str) -> float | None:

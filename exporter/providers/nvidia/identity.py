@@ -28,6 +28,9 @@ _GA100 = (8, 0)
 """Compute capability of A100 and A30, which share their architecture number with consumer Ampere."""
 
 _UNSHARED_BOARD = 0
+_LAST_MINOR = 2**20 - 1
+# Domains that are made up for devices behind a VMD controller begin at 65536.
+_LAST_DOMAIN, _LAST_BUS, _LAST_SLOT = 0xFFFFFF, 0xFF, 0x1F
 
 PowerKind = tuple[Literal["average", "instant"] | None, float | None]
 """What a power reading is, and its window in seconds."""
@@ -75,6 +78,11 @@ class _Questions:
         answer = self.ask(function)
         return answer if isinstance(answer, int) and not is_sentinel(answer, bits=32) else None
 
+    def position(self, function: str) -> int | None:
+        """Ask for a place in a list of devices, or a minor number: what is beyond any host is no answer."""
+        answer = self.number(function)
+        return answer if answer is not None and 0 <= answer <= _LAST_MINOR else None
+
     def memory_kind(self) -> Literal["dedicated", "unified"] | None:
         """Integrated GPUs refuse the memory call, or answer a total of 0 (GB10); MIG parents refuse permission."""
         try:
@@ -119,8 +127,8 @@ def identify(nvml: Nvml, handle: Any, index: int | None, driver_version: str | N
         pci_address=address,
         serial=text(questions.ask("nvmlDeviceGetSerial")),
         vendor_uuid=uuid,
-        index=questions.number("nvmlDeviceGetIndex") if index is None else index,
-        minor=questions.number("nvmlDeviceGetMinorNumber"),
+        index=questions.position("nvmlDeviceGetIndex") if index is None else index,
+        minor=questions.position("nvmlDeviceGetMinorNumber"),
         architecture=_ARCHITECTURES.get(architecture) if architecture is not None else None,
         driver_version=driver_version,
         memory_kind=questions.memory_kind(),
@@ -139,6 +147,11 @@ def identify(nvml: Nvml, handle: Any, index: int | None, driver_version: str | N
     )
 
 
+def address_of(nvml: Nvml, handle: Any) -> str | None:
+    """Return the PCI address of a GPU, or None. Raises ProviderError."""
+    return _pci_address(_Questions(nvml, handle).ask("nvmlDeviceGetPciInfo"))
+
+
 def with_packages(gpus: Iterable[Gpu]) -> None:
     """Give GPUs that share a board the same package."""
     seen = tuple(gpus)
@@ -151,6 +164,8 @@ def with_packages(gpus: Iterable[Gpu]) -> None:
 def _pci_address(info: Any) -> str | None:
     # Made from the numbers: the 8-digit bus id of NVML is not what sysfs shows. Jetson answers all zeros.
     if info is None or not info.pciDeviceId:
+        return None
+    if info.domain > _LAST_DOMAIN or info.bus > _LAST_BUS or info.device > _LAST_SLOT:
         return None
     return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
 

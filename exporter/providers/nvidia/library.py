@@ -14,6 +14,8 @@ FUNCTION_NOT_FOUND = 13
 
 _GPU_IS_LOST = 15
 _UNKNOWN = 999
+_GARBAGE = 24
+"""No status that these calls give: the answer itself is none."""
 
 _REFUSALS = frozenset(
     {
@@ -36,11 +38,20 @@ _GONE = {
 }
 
 
+_WORDS = {
+    4: "no permission",
+    15: "the GPU is lost",
+    17: "blocked by the operating system",
+    20: "out of memory",
+    _UNKNOWN: "unknown error",
+}
+
+
 class AbsentError(Exception):
     """There is no such value here: not supported, not permitted, not known to this driver."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(f"NVML status {code}")
+        super().__init__(in_words(code))
         self.code = code
 
 
@@ -52,7 +63,7 @@ class BrokenError(Exception):
     """An answer that does not mean "not supported"."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(f"NVML status {code}")
+        super().__init__(in_words(code))
         self.code = code
 
 
@@ -63,12 +74,17 @@ class UnknownError(BrokenError):
         super().__init__(_UNKNOWN)
 
 
+def in_words(code: int) -> str:
+    """Return what an operator can make of an NVML status."""
+    return f"NVML status {code}: {_WORDS[code]}" if code in _WORDS else f"NVML status {code}"
+
+
 def raise_outcome(code: int) -> NoReturn:
     """Raise what an NVML status other than success means. Raises ProviderError when all GPUs are affected."""
     if code in _GONE:
         raise ProviderError(_GONE[code])
     if code == _GPU_IS_LOST:
-        raise LostError(f"NVML status {code}")
+        raise LostError(in_words(code))
     if code == _UNKNOWN:
         raise UnknownError
     if code in _REFUSALS:
@@ -117,3 +133,6 @@ class Nvml:
             raise AbsentError(FUNCTION_NOT_FOUND) from None
         except self._status_errors as error:
             raise_outcome(int(getattr(error, "value", _UNKNOWN)))
+        except (MemoryError, OverflowError, ValueError, TypeError, IndexError) as error:
+            # pynvml makes room for as many rows as the library says, and believes what it says of them.
+            raise BrokenError(_GARBAGE) from error

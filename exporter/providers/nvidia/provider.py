@@ -5,9 +5,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from exporter.model import Device, Group, Groups, Sample
 from exporter.providers.nvidia import energy
-from exporter.providers.nvidia.identity import Gpu, identify, with_packages
+from exporter.providers.nvidia.asleep import awake_and_asleep, sketch
+from exporter.providers.nvidia.identity import Gpu, address_of, identify, with_packages
 from exporter.providers.nvidia.library import AbsentError, BrokenError, LostError, Nvml, UnknownError
 from exporter.providers.nvidia.load import load
 from exporter.providers.nvidia.processes import ProcessReader
@@ -16,6 +19,7 @@ from exporter.providers.nvidia.state import state
 from exporter.providers.procfs import Proc, proc_of
 from exporter.providers.protocol import OpenContext, Opened, ProviderError
 from exporter.providers.sanitise import text
+from exporter.providers.sysfs import is_suspended
 
 _NO_GPUS_IS_FINE = 1  # NVML_INIT_FLAG_NO_GPUS
 _MOST_DEVICES = 256  # bounds the loop should the library answer garbage
@@ -87,42 +91,55 @@ class NvidiaProvider:
     def devices(self) -> tuple[Device, ...]:
         """Enumerate. GPUs seen before and missing stay in the list, last: reading them says that they are lost.
 
-        Raises ProviderError, also when GPUs are counted and none was ever reached.
+        Those that are suspended are listed as they were, or as the kernel has them: a handle would wake them. Raises
+        ProviderError, also when GPUs are counted and none was ever reached.
         """
         self._refuse_if_closed()
         self._driver_version = self.version("nvmlSystemGetDriverVersion")
+        awake, asleep = awake_and_asleep(self._context.root)
         found: dict[str, Gpu] = {}
         twins: list[Device] = []
-        reasons: list[str] = []
-        count = self._count()
-        for index in range(count):
-            try:
-                gpu = self._identify(self._handle("nvmlDeviceGetHandleByIndex", index), index)
-            except LostError:
-                reasons.append("lost")
-            except (AbsentError, BrokenError) as error:
-                reasons.append(str(error))
-            else:
-                if gpu is None:
-                    continue
-                first = found.setdefault(gpu.device.key, gpu)
-                if first.device.pci_address != gpu.device.pci_address:
-                    twins.append(gpu.device)
+        # Where one sleeps, the others are asked for by address: a handle by index would wake it.
+        asked = awake if asleep else range(self._count())
+        reasons = {self._list(place, found, twins) for place in asked} - {""}
+        for address in asleep:
+            gpu = self._at(address) or Gpu(device=sketch(address, self._context.root), handle=None)
+            found.setdefault(gpu.device.key, gpu)
         with_packages(found.values())
-        for key, gpu in self._gpus.items():
-            if key not in found:
-                gpu.handle = None
-        self._gpus = {**found, **{key: gpu for key, gpu in self._gpus.items() if key not in found}}
-        if count and not self._gpus:
-            why = ", ".join(sorted(set(reasons))) or "without identity"
-            raise ProviderError(f"{count} GPUs are counted and none answers ({why})")
+        # One whose address was its key, for want of a UUID, is the one that says its UUID there by now.
+        places = {gpu.device.pci_address for gpu in found.values()}
+        missing = {key: gpu for key, gpu in self._gpus.items() if key not in found and key not in places}
+        for gpu in missing.values():
+            gpu.handle = None
+        self._gpus = {**found, **missing}
+        if asked and not self._gpus:
+            why = ", ".join(sorted(reasons)) or "without identity"
+            raise ProviderError(f"{len(asked)} GPUs are counted and none answers ({why})")
         # The first of two GPUs with one identity is read; the other is told, so that it does not vanish unseen.
         return (*(gpu.device for gpu in self._gpus.values()), *twins)
+
+    def _list(self, place: int | str, found: dict[str, Gpu], twins: list[Device]) -> str:
+        """Add the GPU at an index or address to those found. Returns why it does not answer, or nothing."""
+        by_index = isinstance(place, int)
+        try:
+            handle = self._handle(f"nvmlDeviceGetHandleBy{'Index' if by_index else 'PciBusId'}", place)
+            gpu = self._identify(handle, place if isinstance(place, int) else None)
+        except LostError:
+            return "lost"
+        except (AbsentError, BrokenError) as error:
+            return str(error)
+        if gpu is not None:
+            first = found.setdefault(gpu.device.key, gpu)
+            if first.device.pci_address != gpu.device.pci_address:
+                twins.append(gpu.device)
+        return ""
 
     def read(self, device: Device, groups: Groups) -> Sample:
         """Read `groups` of a GPU, known from `devices` or from before this provider was opened."""
         self._refuse_if_closed()
         gpu = self._gpus.get(device.key)
+        if is_suspended(self._context.root, device.pci_address):
+            return Sample(device=device if gpu is None else gpu.device, asleep=True)
         try:
             if gpu is None or gpu.handle is None:
                 gpu = self._find(device)
@@ -164,7 +181,15 @@ class NvidiaProvider:
 
     def _identify(self, handle: Any, index: int | None) -> Gpu | None:
         """Identify the GPU of `handle`; one that is lost meanwhile keeps the identity from before."""
-        gpu = identify(self._nvml, handle, index, self._driver_version)
+        try:
+            gpu = identify(self._nvml, handle, index, self._driver_version)
+        except BrokenError:
+            # It does not say which GPU it is: the one that was known at its address, if there was one.
+            known = self._at(address_of(self._nvml, handle))
+            if known is None:
+                raise
+            known.handle = handle
+            return known
         if gpu is None:
             return None
         before = self._gpus.get(gpu.device.key) or self._namesake(gpu.device)
@@ -176,20 +201,22 @@ class NvidiaProvider:
 
     def _namesake(self, device: Device) -> Gpu | None:
         """Return the GPU known at the address of one whose UUID is refused: it is that, and not a second one."""
-        if device.vendor_uuid is not None:
+        return None if device.vendor_uuid is not None else self._at(device.pci_address)
+
+    def _at(self, address: str | None) -> Gpu | None:
+        if address is None:
             return None
-        return next((gpu for gpu in self._gpus.values() if gpu.device.pci_address == device.pci_address), None)
+        return next((gpu for gpu in self._gpus.values() if gpu.device.pci_address == address), None)
 
     def _lookups(self, device: Device) -> Iterator[Any]:
         """Yield handles of a GPU by what it is, not by its index, which may have changed."""
-        for function, argument in (
-            ("nvmlDeviceGetHandleByUUID", device.vendor_uuid),
-            # A lookup by UUID goes over all GPUs, and fails when another one is lost.
-            ("nvmlDeviceGetHandleByPciBusId", device.pci_address),
-        ):
-            if argument is not None:
-                with contextlib.suppress(AbsentError, BrokenError, LostError):
-                    yield self._handle(function, argument)
+        if device.pci_address is not None:
+            with contextlib.suppress(AbsentError, BrokenError, LostError):
+                yield self._handle("nvmlDeviceGetHandleByPciBusId", device.pci_address)
+        # A lookup by UUID goes over all GPUs: it fails when another one is lost, and wakes those that sleep.
+        if device.vendor_uuid is not None and not awake_and_asleep(self._context.root)[1]:
+            with contextlib.suppress(AbsentError, BrokenError, LostError):
+                yield self._handle("nvmlDeviceGetHandleByUUID", device.vendor_uuid)
 
     def _find(self, device: Device) -> Gpu:
         """Look for a GPU that has no handle. Raises LostError."""
@@ -200,6 +227,9 @@ class NvidiaProvider:
                 gpu = self._identify(handle, None)
             except (AbsentError, BrokenError, LostError):
                 continue
+            if gpu is not None and device.key == device.pci_address == gpu.device.pci_address:
+                # It slept when it was listed. The key stays as it is until the next enumeration.
+                gpu.device = msgspec.structs.replace(gpu.device, key=device.key)
             if gpu is not None and gpu.device.key == device.key:
                 self._gpus[device.key] = gpu
                 return gpu

@@ -11,7 +11,21 @@ from typing import Literal
 from exporter.providers.simulated.physics import Track, Window, last_update
 
 Slot = Literal["gpu", "module"]
-FaultKind = Literal["hang", "crash", "delay", "error", "lost", "removed"]
+FaultKind = Literal[
+    "hang",
+    "crash",
+    "exit",
+    "abort",
+    "delay",
+    "error",
+    "lost",
+    "removed",
+    "asleep",
+    "flood",
+    "leak_memory",
+    "leak_descriptors",
+    "raw",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +108,9 @@ class Fault:
     call: str = "*"
     status: int = 0
     seconds: float = 0.0
+    bytes: float = 0.0
+    raw: int = 0
+    """Bits of every number in the answer, whatever its type; only stand-ins have such answers."""
 
     def meant(self, call: str) -> bool:
         return call.startswith(self.call[:-1]) if self.call.endswith("*") else call == self.call

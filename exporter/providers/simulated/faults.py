@@ -36,6 +36,7 @@ def call_faults(specs: tuple[FaultSpec, ...], vendor: str) -> tuple[Fault, ...]:
             call=spec.call,
             status=spec.status or (LOST_STATUS.get(vendor, 0) if spec.kind in ("lost", "removed") else 0),
             seconds=spec.seconds,
+            bytes=spec.bytes,
         )
         for spec in specs
         if spec.kind in kinds

@@ -19,6 +19,7 @@ from exporter.providers.simulated.scenario import ScenarioError, read_scenario
 
 BUILT_IN = Path(__file__).with_name("default.yaml")
 _SHOWN_MISTAKES = 3
+_CHATTER = b"the simulated library is talkative, and says the same again and again\n"
 
 
 def open_simulated(context: OpenContext) -> Opened:
@@ -59,7 +60,11 @@ class SimulatedProvider:
         self._machine = machine
         self._between_calls = between_calls
         self._clock = clock
+        self._closing = False
         self._listed_at: dict[str, float] = {}
+        self._seen: dict[str, Device] = {}
+        self._leaked: list[bytes | int] = []
+        """What is never given back."""
         self._identities = [identify(device, index) for index, device in enumerate(machine.devices)]
 
     def start(self) -> None:
@@ -68,17 +73,22 @@ class SimulatedProvider:
         self._machine_call("open")
 
     def devices(self) -> tuple[Device, ...]:
-        """Enumerate. Raises ProviderError."""
+        """Enumerate. Devices seen before and removed stay in the list, last, as real ones do. Raises ProviderError."""
         self._machine_call("enumerate")
         t = self._clock() - self._machine.epoch
         pairs = zip(self._machine.devices, self._identities, strict=True)
-        return tuple(identity for device, identity in pairs if not device.suffers("removed", t))
+        present = [identity for device, identity in pairs if not device.suffers("removed", t)]
+        missing = [identity for identity in self._seen.values() if identity not in present]
+        self._seen |= {identity.key: identity for identity in present}
+        return (*present, *missing)
 
     def read(self, device: Device, groups: Groups) -> Sample:
         try:
             simulated = self._machine.device(device.key)
         except KeyError:
             return Sample(device=device, lost=True)
+        if simulated.suffers("asleep", self._now()):
+            return Sample(device=device, asleep=True)
         readings = Readings()
         fields: Fields = {}
         taken: dict[Group, float] = {}
@@ -105,7 +115,10 @@ class SimulatedProvider:
         )
 
     def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+        """Release nothing, since nothing is held; a scenario may have it go wrong all the same."""
+        self._closing = True  # between calls the worker would read
+        with contextlib.suppress(ProviderError):
+            self._machine_call("close")
 
     def _call(self, device: SimulatedDevice, group: Group, name: str, readings: Readings) -> Fields:
         self._between_calls()
@@ -121,7 +134,8 @@ class SimulatedProvider:
         return CALLS[group][name](Moment(self._machine, device, now, readings, before))
 
     def _machine_call(self, name: str) -> None:
-        self._between_calls()
+        if not self._closing:
+            self._between_calls()
         try:
             for fault in self._machine_faults(name):
                 self._suffer(fault)
@@ -137,14 +151,21 @@ class SimulatedProvider:
         match fault.kind:
             case "hang":
                 _hang(fault.window.closes(self._now()) - self._now())
-            case "crash":
-                _crash()
             case "delay":
                 _sleep(fault.seconds)
             case "error":
                 raise _FailedError(f"status {fault.status}")
             case "lost":
                 raise _LostError
+            case "flood":
+                _flood(int(fault.bytes))
+            case "leak_memory":
+                self._leaked.append(b"\x5a" * int(fault.bytes))
+            case "leak_descriptors":
+                with contextlib.suppress(OSError):  # there are too many already
+                    self._leaked.append(os.open(os.devnull, os.O_RDONLY))
+            case _:
+                _end(fault)
 
     def _now(self) -> float:
         return self._clock() - self._machine.epoch
@@ -170,7 +191,18 @@ def _hang(seconds: float) -> None:
     _sleep(seconds)
 
 
-def _crash() -> None:
-    """End as a library does that follows a null pointer."""
-    signal.signal(signal.SIGSEGV, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGSEGV)
+def _end(fault: Fault) -> None:
+    """End as a library does that follows a null pointer, gives up, or believes that the process is its own."""
+    if fault.kind == "exit":
+        os._exit(fault.status)
+    number = {"crash": signal.SIGSEGV, "abort": signal.SIGABRT}.get(fault.kind)
+    if number is not None:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
+def _flood(size: int) -> None:
+    """Print to descriptors 1 and 2, past every stream of the program."""
+    for descriptor in (1, 2):
+        for begin in range(0, size, len(_CHATTER)):
+            os.write(descriptor, _CHATTER[: size - begin])

@@ -28,11 +28,14 @@ from exporter.validation import ValidationError, convert, shown, suggestion
 
 __all__ = ["Scenario", "ScenarioError", "load_scenario", "read_scenario"]
 
-_CALLS = ("open", "enumerate", *(name for calls in CALLS.values() for name in calls))
+_CALLS = ("open", "enumerate", "close", *(name for calls in CALLS.values() for name in calls))
 INFINITE = float("inf")
 MIN_STEP = 0.001
 MAX_CHANGES = 50_000
 MAX_TEXT = 1_000
+MAX_FAULT_BYTES = 2**30
+OF_CALLS = ("hang", "crash", "exit", "abort", "delay", "error", "flood", "leak_memory", "leak_descriptors")
+"""Faults that befall calls which are not about one device as well."""
 
 
 class ScenarioError(Exception):
@@ -76,7 +79,7 @@ def _problems(scenario: Scenario) -> Iterator[str]:
         yield from _device(spec, f"devices[{index}]", devices)
     for index, fault in enumerate(scenario.faults):
         yield from _fault(fault, f"faults[{index}]")
-        if fault.kind not in ("hang", "crash", "delay", "error"):
+        if fault.kind not in OF_CALLS:
             yield f"faults[{index}].kind: {fault.kind} is a fault of a device"
     yield from _shared(scenario)
 
@@ -214,6 +217,10 @@ def _fault(fault: FaultSpec, path: str) -> Iterator[str]:
         yield f"{path}.call: no call has the name {shown(fault.call)}{suggestion(fault.call, _CALLS)}"
     if fault.kind == "error" and fault.status is None:
         yield f"{path}.status: needed by the fault error"
+    if fault.kind in ("flood", "leak_memory") and not fault.bytes:
+        yield f"{path}.bytes: needed by the fault {fault.kind}"
+    if fault.bytes > MAX_FAULT_BYTES:
+        yield f"{path}.bytes: more than {MAX_FAULT_BYTES}"
     if fault.kind == "delay" and not fault.seconds:
         yield f"{path}.seconds: needed by the fault delay"
     for index, name in enumerate(fault.readings):

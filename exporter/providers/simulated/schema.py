@@ -146,12 +146,30 @@ Texts: Any = msgspec.defstruct(
 
 
 class FaultSpec(Timed, frozen=True, kw_only=True):
-    kind: Literal["lost", "removed", "hang", "crash", "delay", "error", "garbage", "stuck", "ones"]
+    kind: Literal[
+        "lost",
+        "removed",
+        "asleep",
+        "hang",
+        "crash",
+        "exit",
+        "abort",
+        "delay",
+        "error",
+        "flood",
+        "leak_memory",
+        "leak_descriptors",
+        "garbage",
+        "stuck",
+        "ones",
+    ]
     call: str = "*"
     """Name of a vendor call; * at its end stands for anything."""
     status: Status | None = None
     seconds: Seconds = 0.0
     """Of a delay."""
+    bytes: Bytes = 0.0
+    """Of each call: what a flood prints to each of standard output and error, and what leaks of memory."""
     values: Values = Values()
     """Of garbage and stuck: what the readings show instead."""
     readings: tuple[str, ...] = ()

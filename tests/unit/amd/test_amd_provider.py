@@ -239,3 +239,103 @@ def test_it_is_shut_down_once() -> None:
     module = FakeAmdsmi()
     provider(module).close()
     assert module.calls == ["amdsmi_shut_down"]
+
+
+def test_a_card_that_is_missing_stays_in_the_list_and_is_met_when_it_returns() -> None:
+    here, other = (
+        gpu(power_info={"average_socket_power": 9}),
+        gpu(gpu_device_bdf="0000:06:00.0", gpu_asic_info={"asic_serial": "0x2"}),
+    )
+    module = FakeAmdsmi(here, other)
+    opened = provider(module)
+    first, second = opened.devices()
+    module.handles = [other]
+    assert [device.key for device in opened.devices()] == [second.key, first.key]
+    assert opened.read(first, ALL).lost
+    module.handles = [here, other]
+    samples = [opened.read(first, ALL) for _ in range(6)]
+    assert samples[-1].power_watts == 9
+
+
+def test_a_card_whose_key_was_its_address_is_not_missing_once_it_says_its_own() -> None:
+    module = FakeAmdsmi(gpu(gpu_asic_info=error(30)))
+    opened = provider(module)
+    assert [device.key for device in opened.devices()] == [ADDRESS]
+    module.handles = [gpu()]
+    assert [device.key for device in opened.devices()] == ["b1d2c3a4e5f60718"]
+
+
+def test_partitions_that_the_firmware_counts_are_fetched_before_the_next_read() -> None:
+    module = FakeAmdsmi(gpu(gpu_metrics_info={"num_partition": 1}, gpu_compute_partition="SPX"))
+    opened = provider(module)
+    (device,) = opened.devices()
+    opened.read(device, ALL)
+    parts = [
+        gpu(
+            gpu_metrics_info={"num_partition": 2}, gpu_compute_partition="DPX", gpu_kfd_info={"current_partition_id": n}
+        )
+        for n in range(2)
+    ]
+    whole = module.handles[0]
+    whole.answers["amdsmi_get_gpu_metrics_info"] = {"num_partition": 2}
+    opened.read(device, ALL)
+    module.handles = [whole, *parts[1:]]
+    whole.answers["amdsmi_get_gpu_compute_partition"] = "DPX"
+    whole.answers["amdsmi_get_gpu_kfd_info"] = {"current_partition_id": 0}
+    sample = opened.read(device, ALL)
+    assert sample.device.partition_mode == "DPX"
+    assert [one.partition for one in sample.partitions or ()] == ["0", "1"]
+    module.calls.clear()
+    opened.read(device, ALL)
+    assert "amdsmi_get_processor_handles" not in module.calls
+
+
+def test_a_count_of_partitions_that_stays_wrong_is_followed_once() -> None:
+    module = FakeAmdsmi(gpu(gpu_metrics_info={"num_partition": 8}))
+    opened = provider(module)
+    (device,) = opened.devices()
+    for _ in range(5):
+        opened.read(device, ALL)
+    assert module.calls.count("amdsmi_get_processor_handles") == 2
+
+
+def test_a_card_that_falls_asleep_under_a_read_is_asleep(tmp_path: Path) -> None:
+    power = tmp_path / f"sys/bus/pci/devices/{ADDRESS}/power"
+    power.mkdir(parents=True)
+    (power / "runtime_status").write_text("active\n")
+
+    def falls_asleep(*_: object) -> None:
+        (power / "runtime_status").write_text("suspended\n")
+        raise error(10)
+
+    handle = gpu(power_info={"average_socket_power": 9})
+    opened = provider(FakeAmdsmi(handle), tmp_path)
+    (device,) = opened.devices()
+    handle.answers["amdsmi_get_power_info"] = falls_asleep
+    assert opened.read(device, ALL) == Sample(device=device, asleep=True)
+
+
+def test_a_card_that_slept_when_it_was_listed_is_described_when_it_wakes(tmp_path: Path) -> None:
+    pci = tmp_path / f"sys/bus/pci/devices/{ADDRESS}"
+    (pci / "power").mkdir(parents=True)
+    (pci / "power/runtime_status").write_text("suspended\n")
+    (pci / "unique_id").write_text("b1d2c3a4e5f60718\n")
+    module = FakeAmdsmi(gpu(power_info={"average_socket_power": 9}, gpu_board_info={"product_name": "MI300X"}))
+    opened = provider(module, tmp_path)
+    (device,) = opened.devices()
+    assert (device.key, device.pci_address, device.model) == ("b1d2c3a4e5f60718", ADDRESS, None)
+    assert set(module.calls) == {"amdsmi_get_processor_handles", "amdsmi_get_gpu_device_bdf"}
+    assert opened.read(device, ALL).asleep
+    (pci / "power/runtime_status").write_text("active\n")
+    sample = opened.read(device, ALL)
+    assert (sample.power_watts, sample.device.key, sample.device.model) == (9, device.key, "MI300X")
+
+
+def test_a_default_limit_that_breaks_is_counted_and_asked_for_again() -> None:
+    handle = gpu(power_cap_info=error(16), power_info={"average_socket_power": 9, "power_limit": 300})
+    opened = provider(FakeAmdsmi(handle))
+    (device,) = opened.devices()
+    sample = opened.read(device, ALL)
+    assert sample.failed == ("power_limit_watts",)
+    handle.answers["amdsmi_get_power_cap_info"] = {"default_power_cap": 400}
+    assert opened.read(device, ALL).power_limit_default_watts == 400

@@ -1,9 +1,23 @@
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
-from exporter.config import Config, ConfigError, LogConfig, MetricsConfig, SamplingConfig, WebConfig, load_config
+from exporter.config import (
+    Config,
+    ConfigError,
+    LogConfig,
+    MetricsConfig,
+    SamplingConfig,
+    WebConfig,
+    load_config,
+    parse_config,
+)
 from exporter.providers import PROVIDERS
 
 KNOWN = ", ".join(PROVIDERS)
@@ -179,6 +193,18 @@ def test_what_is_no_yaml_is_named_with_its_place(problems: Problems, text: bytes
     assert found[0].startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("devices: [{model: H100-SXM}]", "this is a scenario, no configuration; give it to --simulate"),
+        ("basic_auth_users: {a: b}", "this is a web configuration, no configuration; give it to --web.config.file"),
+        ("rate_limit: {}\ndevices: []", "this is a web configuration, no configuration; give it to --web.config.file"),
+    ],
+)
+def test_a_file_of_another_kind_is_named_as_what_it_is(problems: Problems, text: str, said: str) -> None:
+    assert problems(text) == [said]
+
+
 def test_the_number_of_messages_is_bounded(problems: Problems) -> None:
     found = problems("".join(f"key{n}: 1\n" for n in range(20_000)))
     assert len(found) == 51
@@ -190,3 +216,41 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             load_config(path)
         assert caught.value.messages == (f"{path}: {reason}",)
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10) | st.sampled_from(["gpu_*", ":1"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def _section(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
+    """Values of any type under the names that there are, and some that there are not."""
+    names = st.sampled_from(kind.__struct_fields__) | st.text(max_size=5)
+    return ANY | st.dictionaries(names, ANY, max_size=4)
+
+
+DEFAULT = Config()
+TREES = st.fixed_dictionaries(
+    {},
+    optional={
+        name: _section(type(value)) if isinstance(value := getattr(DEFAULT, name), msgspec.Struct) else ANY
+        for name in Config.__struct_fields__
+    },
+)
+
+
+@given(TREES)
+def test_a_value_of_any_type_at_any_place_is_taken_or_named_with_its_path(tree: dict[str, Any]) -> None:
+    # As YAML that quotes whatever is text: JSON has no way to write some numbers.
+    data = yaml.safe_dump(tree, allow_unicode=False).encode()
+    messages: tuple[str, ...] = ()
+    try:
+        assert isinstance(parse_config(data, "c.yaml"), Config)
+    except ConfigError as e:
+        messages = e.messages or ("",)
+    for message in messages:
+        assert message.startswith("c.yaml: ")
+        assert message.isprintable()
+        assert len(message) < 1000

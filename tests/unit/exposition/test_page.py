@@ -102,6 +102,7 @@ def test_no_family_is_announced_without_a_series() -> None:
         "gpu_exporter_build_info",
         "gpu_exporter_workers_abandoned",
         "gpu_exporter_released",
+        "gpu_exporter_config_last_reload_successful",
         "gpu_exporter_http_errors_total",
     ]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from exporter.config import SamplingConfig
-from exporter.model import EnergyAccount, Group
+from exporter.model import EnergyAccount, Group, Sample
 from tests.unit.fleet.hosts import WALL, Host, card
 
 
@@ -209,3 +209,30 @@ def test_accumulator_and_power_are_compared_where_the_cadence_fits_the_sensor(
     assert energy is not None
     assert energy.qualified
     assert (energy.divergence_ratio is not None) is shown
+
+
+def sleep(host: Host, seconds: int) -> None:
+    for _ in range(seconds):
+        host.give(Sample(device=card(1), asleep=True))
+        host.wait(1.0)
+
+
+def test_the_accumulator_covers_the_time_for_which_a_gpu_slept() -> None:
+    host = Host(card(1))
+    before = account(host, *steady(100))
+    sleep(host, 300)
+    after = account(host, *steady(2, energy_counter_joules=1e6 + 400.0 * 99 + 3_000.0))
+    assert before is not None
+    assert after is not None
+    assert after.total_joules == pytest.approx(before.total_joules + 3_000)
+
+
+def test_without_an_accumulator_the_time_for_which_a_gpu_slept_is_a_gap() -> None:
+    host = Host(card(1))
+    before = account(host, *steady(100, energy_counter_joules=None))
+    sleep(host, 300)
+    after = account(host, *steady(2, energy_counter_joules=None))
+    assert before is not None
+    assert after is not None
+    assert after.gap_seconds == 301
+    assert after.total_joules == pytest.approx(before.total_joules + 400)

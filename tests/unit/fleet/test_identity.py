@@ -1,7 +1,7 @@
 """One card is one card: names are pinned, nothing is listed twice, nothing is forgotten too soon."""
 
 from exporter.fleet.fleet import MOST_DEVICES
-from exporter.model import Device, GpuState, Group
+from exporter.model import Device, GpuState, Group, Sample
 from tests.unit.fleet.hosts import Host, card
 
 
@@ -162,6 +162,20 @@ def test_numbers_of_forgotten_cards_are_not_given_again() -> None:
     assert len(shown) == MOST_DEVICES
     assert shown[f"nvidia{2 * MOST_DEVICES - 1}"].device.key == f"K{2 * MOST_DEVICES - 1}"
     assert "nvidia0" not in shown
+
+
+def test_a_lost_device_that_is_forgotten_for_another_of_the_same_list_is_known_again_at_once() -> None:
+    lost = [card(900 + number, pci_address=f"0000:f{number}:00.0") for number in range(2)]
+    living = tuple(card(number, pci_address=None) for number in range(MOST_DEVICES - 2))
+    host = Host(*living, *lost)
+    for device in lost:
+        host.give(Sample(device=device, lost=True))
+        host.wait(1)
+    newcomer = card(1, key="GPU-new", pci_address="0000:00:00.0")
+    host.fleet.enumerated("nvidia", (newcomer, *living, *lost), host.now)
+    assert len(host.cards) == MOST_DEVICES
+    assert {"GPU-new", *(device.key for device in living)} <= set(names(host).values())
+    assert host.world.snapshots[0].read_failures == {"too_many_devices": 1}
 
 
 def test_samples_of_ever_new_devices_do_not_grow_what_is_kept() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from exporter.config import SamplingConfig
+from exporter.fleet.groups import CUT_OFF_SECONDS
 from exporter.model import GpuState, Group, ProcessSample, Sample
 from tests.unit.fleet.hosts import ALL, WALL, Host, card
 
@@ -234,3 +235,15 @@ def test_energy_goes_on_after_an_outage_and_names_the_gap(state: GpuState) -> No
         host.wait(1)
     assert host.cards["nvidia0"].energy.total_joules == 600
     assert host.cards["nvidia0"].energy.gap_seconds == 60
+
+
+def test_a_sleeping_gpu_is_no_sooner_stale_than_any_other_when_its_provider_is_replaced() -> None:
+    host = reading_host()
+    for _ in range(30):
+        host.give(Sample(device=card(1), asleep=True))
+        host.wait(1)
+    host.fleet.provider_status("nvidia", up=False, reason="replaced", library_version=None)
+    host.wait(CUT_OFF_SECONDS - 2)
+    assert host.cards["nvidia0"].state is GpuState.ASLEEP
+    host.wait(2)
+    assert host.cards["nvidia0"].state is GpuState.STALE

@@ -90,6 +90,13 @@ def test_what_cannot_be_true_is_refused() -> None:
     many = tuple(CardRecord(key=str(number), provider="amd") for number in range(MOST_RECORDS + 1))
     assert "more than 256" in refusal(encode(Content(boot_id=BOOT, at=1.0, fleet=FleetRecord(cards=many))))
     same = tuple(CardRecord(key=key, provider="amd", order=("amd", 0)) for key in "ab")
+    for numbers, reason in (
+        ({"nvidia": -1}, "a label that was never given"),
+        ({"nvidia": 2**64 - 1}, "a label that was never given"),
+        ({f"vendor{number}": 1 for number in range(18)}, "more than 16 kinds of labels"),
+    ):
+        counted = FleetRecord(numbers=numbers)
+        assert reason in refusal(encode(Content(boot_id=BOOT, at=1.0, fleet=counted)))
     assert "a label twice" in refusal(encode(Content(boot_id=BOOT, at=1.0, fleet=FleetRecord(cards=same))))
 
 

@@ -267,3 +267,16 @@ def test_energy_may_be_read_in_the_middle_of_any_other_call() -> None:
     assert len(samples) > 50
     assert {s.power_watts for s in samples} == {70.0, None}
     assert not any(s.lost or s.failed for s in samples)
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), OverflowError("too large"), ValueError(), IndexError("invalid index")]
+)
+def test_an_answer_that_pynvml_cannot_take_apart_fails_the_reading_by_name(error: Exception) -> None:
+    sample = power_answer(error)
+    assert (sample.power_watts, sample.failed, sample.lost) == (None, ("power_watts",), False)
+
+
+def test_a_reason_says_what_an_operator_can_act_upon() -> None:
+    with pytest.raises(ProviderError, match="no permission"):
+        open_library(FakeNvml(system={"nvmlInitWithFlags": Status(4)}), OpenContext(between_calls=lambda: None))

@@ -158,12 +158,35 @@ def test_a_lost_device_keeps_its_identity_and_the_others_go_on() -> None:
     assert not host.read(0).lost
 
 
+def test_a_device_that_sleeps_is_not_read() -> None:
+    host = Host([{"model": "T4", "faults": [{"kind": "asleep", "to_seconds": 1100}, {"kind": "error", "status": 5}]}])
+    assert host.read(0) == Sample(device=host.provider.devices()[0], asleep=True)
+    host.clock.now = 1200.0
+    assert not host.read(0).asleep
+
+
+def test_what_leaks_is_never_given_back() -> None:
+    leak = {"kind": "leak_descriptors", "call": "memory"}
+    host = Host([{"model": "T4", "faults": [leak, {"kind": "leak_memory", "call": "memory", "bytes": 10}]}])
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        host.read(0)
+    leaked = [one for one in host.provider._leaked if isinstance(one, int)]
+    assert len(list(Path("/proc/self/fd").iterdir())) - before == len(leaked) == 5
+    assert sum(len(one) for one in host.provider._leaked if isinstance(one, bytes)) == 50
+    host.provider.close()
+    for descriptor in leaked:
+        os.close(descriptor)
+
+
 def test_a_removed_device_is_not_enumerated_and_lost_to_those_who_knew_it() -> None:
     host = Host([{"model": "H100-SXM", "faults": [{"kind": "removed", "from_seconds": 1100}]}, {"model": "T4"}])
     (known, other) = host.provider.devices()
     host.clock.now = 1200.0
-    assert host.provider.devices() == (other,)
+    assert host.provider.devices() == (other, known)
     assert host.provider.read(known, ALL).lost
+    stranger = Host([{"model": "H100-SXM", "faults": [{"kind": "removed"}]}, {"model": "T4"}])
+    assert stranger.provider.devices() == (other,)
 
 
 def test_garbage_is_rejected_by_name_and_the_rest_comes_through() -> None:

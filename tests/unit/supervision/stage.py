@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
-from exporter.config import SamplingConfig
+from exporter.config import SamplingConfig, WorkersConfig
 from exporter.model import Device, GpuState, Sample
 from exporter.supervision import frames
 from exporter.supervision.actions import Action, Kill, Restarted, Spawn, State, Status
@@ -11,18 +11,20 @@ from exporter.supervision.watch import Watch
 
 START = 1000.0
 TICK = 0.25
+DEFAULT = WorkersConfig()
 
 
 class Stage:
-    def __init__(self, devices: tuple[str, ...] = ("a", "b", "c")) -> None:
+    def __init__(self, devices: tuple[str, ...] = ("a", "b", "c"), workers: WorkersConfig = DEFAULT) -> None:
         self.now = START
-        self.watch = Watch(SamplingConfig(), Random(7), START)
+        self.watch = Watch(SamplingConfig(), Random(7), START, workers)
         self.devices = devices
         self.log: list[Action] = []
         self.immortal = False
         self.play: Callable[[Spawn], None] = self.serve
         """What a child does when it is started."""
         self.hang: set[str] = set()
+        self.lost: set[str] = set()
         self.stopped: set[int] = set()
         self.spawns: list[Spawn] = []
         self.busy: dict[int, tuple[Spawn, bool]] = {}
@@ -55,13 +57,15 @@ class Stage:
         for child, (spawn, is_stuck) in list(self.busy.items()):
             if is_stuck or child in self.stopped:
                 continue
-            keys = [spawn.only] if spawn.only else [key for key in self.devices if key not in spawn.exclude]
+            keys = [key for key in self.devices if key not in spawn.exclude]
+            rank = {key: place for place, key in enumerate(spawn.last, 1)}
+            keys = [spawn.only] if spawn.only else sorted(keys, key=lambda key: rank.get(key, 0))
             for key in keys:
                 self.say(child, frames.Reading(key))
                 if key in self.hang:
                     self.busy[child] = (spawn, True)
                     break
-                self.say(child, frames.Sampled(Sample(device=Device(vendor="test", key=key))))
+                self.say(child, frames.Sampled(Sample(device=Device(vendor="test", key=key), lost=key in self.lost)))
             else:
                 if spawn.only:
                     self.end(child, 0)

@@ -1,8 +1,12 @@
 """Children that start, end, break, or cannot be killed."""
 
-from exporter.model import Device
+import signal
+
+import pytest
+
+from exporter.model import Device, Sample
 from exporter.supervision import frames
-from exporter.supervision.actions import Abandoned, Ask, Kill, Spawn, Status
+from exporter.supervision.actions import Abandoned, Kill, Spawn, Status
 from exporter.supervision.watch import MAX_CHILDREN
 from tests.unit.supervision.stage import TICK, Stage
 
@@ -178,25 +182,58 @@ def test_a_refused_start_is_tried_again() -> None:
     assert stage.status().reason == "no child process can be started: EAGAIN"
 
 
-def test_release_ends_all_children_and_take_up_starts_again() -> None:
+def test_a_library_that_is_lost_and_hangs_while_it_is_closed_is_lost_and_blames_no_device() -> None:
     stage = Stage()
     stage.run(5)
-    actions = stage.act(stage.watch.release(stage.now))
-    assert Ask(1, frames.Shutdown()) in actions
-    stage.end(1, 0)
-    stage.run(100)
-    assert len(stage.spawns) == 1
-    assert stage.causes() == ["reload"]
-    stage.act(stage.watch.take_up(stage.now))
-    stage.run(1)
-    assert stage.status().up
-
-
-def test_a_child_that_does_not_follow_a_release_is_killed() -> None:
-    stage = Stage()
-    stage.run(5)
-    stage.act(stage.watch.release(stage.now))
     stage.busy.clear()
-    assert stage.run(0.75) == []
-    assert stage.run(0.5) == [Kill(1)]
-    assert stage.watch.children == ()
+    stage.say(1, frames.Failed("lost", "the driver was unloaded"))
+    assert stage.watch.worker is None
+    assert Kill(1) in stage.run(1.25)
+    assert stage.causes() == ["lost"]
+    assert stage.status().reason == "the driver was unloaded"
+    assert stage.states() == {}
+
+
+@pytest.mark.parametrize("status", [-9, -15])
+def test_a_worker_that_somebody_kills_again_and_again_says_nothing_about_the_library(status: int) -> None:
+    stage = Stage()
+    for _ in range(4):
+        stage.run(10)
+        assert stage.watch.worker is not None
+        stage.end(stage.watch.worker, status)
+        assert stage.status().reason == f"the worker was ended by {signal.Signals(-status).name}"
+    assert stage.causes() == ["crash"] * 4
+
+
+def test_a_gpu_that_stays_off_the_bus_has_the_library_opened_less_and_less_often() -> None:
+    stage = Stage(("a",))
+    lost = Sample(device=Device(vendor="test", key="a"), lost=True)
+    ends, since = 0, dict[int, float]()
+
+    def serve_nothing(spawn: Spawn) -> None:
+        stage.serve(spawn)
+        del stage.busy[spawn.child]
+
+    stage.play = serve_nothing
+    while stage.now < 1000.0 + 3 * 3600:
+        stage.run(1)
+        worker = stage.watch.worker
+        if worker is None or not stage.watch.ready:
+            continue
+        stage.say(worker, frames.Reading("a"), frames.Sampled(lost), frames.Waiting(1.0))
+        since.setdefault(worker, stage.now)
+        if stage.now - since[worker] >= stage.spawns[-1].patience_seconds:
+            stage.say(worker, frames.Failed("lost", "every device is lost: the library is opened anew"))
+            stage.end(worker, 69)
+            ends += 1
+    assert 15 <= ends <= 30
+    assert stage.spawns[-1].patience_seconds == 600.0
+    # One good reading, and the next loss is taken as seriously as the first.
+    stage.run(2)
+    worker = stage.watch.worker
+    assert worker is not None
+    stage.say(worker, frames.Sampled(Sample(device=Device(vendor="test", key="a"))))
+    stage.say(worker, frames.Failed("lost", "every device is lost: the library is opened anew"))
+    stage.end(worker, 69)
+    stage.run(40)
+    assert stage.spawns[-1].patience_seconds == 10.0

@@ -2,7 +2,7 @@
 
 from exporter.model import Device, GpuState, Sample
 from exporter.supervision import frames
-from exporter.supervision.actions import Ask, Kill, Restarted, Spawn, State
+from exporter.supervision.actions import Ask, Kill, Restarted, Spawn, State, Status
 from tests.unit.supervision.stage import TICK, Stage
 
 
@@ -87,15 +87,18 @@ def test_a_device_taken_back_is_held_again_at_its_first_miss() -> None:
     assert stage.causes() == ["hang"] * 3
 
 
-def test_hanging_elsewhere_soon_after_is_an_outage_and_no_chain() -> None:
+def test_when_every_device_hangs_it_is_an_outage_and_no_chain() -> None:
     stage = Stage()
     stage.run(5)
     stage.hang = {"b"}
     stage.run(11)
-    stage.hang = {"b", "c"}
-    stage.run(3)
+    stage.hang = {"a", "b", "c"}
+    stage.run(8)
     assert stage.states() == dict.fromkeys("abc", GpuState.HUNG)
-    assert stage.status().reason == "one device after the other does not answer"
+    assert stage.of(Status)[-2:] == [
+        Status(False, "one device after the other does not answer", None),
+        Status(True, "", "1.0", news=False),
+    ]
     stage.run(120)
     assert all(spawn.exclude in {(), ("b",)} for spawn in stage.spawns)
     assert [spawn for spawn in stage.spawns if spawn.only is None][-1].exclude == ()
@@ -107,14 +110,48 @@ def test_hanging_elsewhere_soon_after_is_an_outage_and_no_chain() -> None:
     assert stage.status().up
 
 
-def test_three_devices_that_miss_once_each_are_an_outage() -> None:
+def test_several_devices_that_hang_are_held_apart_as_long_as_all_others_answer() -> None:
+    stage = Stage(tuple("abcdefgh"))
+    stage.run(5)
+    stage.hang = {"a", "c", "f"}
+    stage.run(40)
+    assert stage.status().up
+    assert [spawn for spawn in stage.spawns if spawn.only is None][-1].exclude == ("a", "c", "f")
+    assert {key for key, state in stage.states().items() if state is GpuState.HUNG} == {"a", "c", "f"}
+    assert len(stage.causes()) <= 7
+    stage.run(300)
+    assert len(stage.causes()) <= 7, "and there is peace"
+
+
+def test_a_lost_device_is_no_sign_of_an_outage_as_its_reads_return() -> None:
+    stage = Stage(tuple("abcd"))
+    stage.run(5)
+    stage.lost = {"d"}
+    stage.hang = {"a", "b"}
+    stage.run(40)
+    assert [spawn for spawn in stage.spawns if spawn.only is None][-1].exclude == ("a", "b")
+    assert stage.status().up
+
+
+def test_when_an_outage_is_over_for_all_but_the_first_device_the_others_go_on() -> None:
+    stage = Stage()
+    stage.run(5)
+    stage.hang = {"a", "b", "c"}
+    stage.run(60)
+    stage.hang = {"a"}
+    stage.run(90)
+    assert stage.status().up
+    assert {key for key, state in stage.states().items() if state is GpuState.HUNG} == {"a"}
+
+
+def test_devices_that_miss_once_each_while_the_others_answer_are_no_outage() -> None:
     stage = Stage(("a", "b", "c", "d"))
     for key in ("a", "b", "c"):
         stage.run(8)
         stage.hang = {key}
         stage.run(2.5)
         stage.hang = set()
-    assert stage.states()["d"] is GpuState.HUNG
+    assert "d" not in stage.states()
     stage.run(10)
     assert set(stage.states().values()) == {GpuState.OK}
 

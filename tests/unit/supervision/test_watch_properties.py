@@ -4,11 +4,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from exporter.config import SamplingConfig
+from exporter.config import SamplingConfig, WorkersConfig
 from exporter.metrics import RESTART_CAUSES
 from exporter.model import Device, Sample
 from exporter.supervision import frames
-from exporter.supervision.actions import Abandoned, Action, Ask, Kill, Restarted, Spawn, State, Status
+from exporter.supervision.actions import Abandoned, Action, Ask, Kept, Kill, Restarted, Spawn, State, Status
+from exporter.supervision.recycling import Usage
 from exporter.supervision.watch import KILL_SECONDS, MAX_CHILDREN, Watch
 
 KEYS = ("a", "b", "c")
@@ -32,11 +33,12 @@ class AnyHistory(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.watch = Watch(SamplingConfig(), Random(3), 0.0)
+        self.watch = Watch(SamplingConfig(), Random(3), 0.0, WorkersConfig())
         self.living: dict[int, Spawn] = {}
         self.killed: dict[int, float] = {}
         self.told: Status | None = None
         self.released = False
+        self.born: dict[int, float] = {}
 
     def act(self, actions: list[Action]) -> None:
         for action in actions:
@@ -44,6 +46,7 @@ class AnyHistory(RuleBasedStateMachine):
                 case Spawn():
                     assert not self.released
                     assert action.child not in self.living
+                    self.born[action.child] = self.now
                     assert len(set(action.exclude)) <= 2
                     self.living[action.child] = action
                 case Kill(child):
@@ -61,6 +64,8 @@ class AnyHistory(RuleBasedStateMachine):
                     assert count <= len(self.killed)
                 case State():
                     assert action.key in KEYS
+                case Kept(reason):
+                    assert reason
 
     def child(self, number: int) -> int:
         return list(self.living)[number % len(self.living)]
@@ -92,6 +97,11 @@ class AnyHistory(RuleBasedStateMachine):
         self.act(self.watch.ended(child, status, self.now))
 
     @precondition(lambda self: self.living)
+    @rule(number=ANY, memory=st.sampled_from([None, 2**20, 2**30 + 1, 2**40]), descriptors=st.sampled_from([None, 9]))
+    def measure(self, number: int, memory: int | None, descriptors: int | None) -> None:
+        self.act(self.watch.measured(self.child(number), Usage(memory, descriptors), self.now))
+
+    @precondition(lambda self: self.living)
     @rule(number=ANY)
     def misunderstand(self, number: int) -> None:
         self.act(self.watch.broken(self.child(number), "garbage", self.now))
@@ -112,17 +122,22 @@ class AnyHistory(RuleBasedStateMachine):
         self.act(self.watch.take_up(self.now))
 
     @invariant()
-    def at_most_one_worker_and_one_probe_live(self) -> None:
+    def one_child_counts_and_one_at_most_is_beside_it(self) -> None:
+        worker, successor = self.watch.worker, self.watch.successor
+        assert worker is None or self.living[worker].only is None
+        assert successor is None or self.living[successor].only is None
+        assert worker is None or worker != successor
         live = [spawn for child, spawn in self.living.items() if child not in self.killed]
-        assert sum(spawn.only is None for spawn in live) <= 1
-        assert sum(spawn.only is not None for spawn in live) <= 1
+        probes = sum(spawn.only is not None for spawn in live)
+        assert probes + (successor is not None) <= 1
 
     @invariant()
     def a_killed_child_has_a_successor_only_when_it_was_given_time(self) -> None:
         recent = [child for child, at in self.killed.items() if self.now - at < KILL_SECONDS]
         for child in recent:
-            successors = [other for other, spawn in self.living.items() if other > child and spawn.only is None]
-            assert self.living[child].only is not None or not successors
+            at = self.killed[child]
+            later = [other for other, spawn in self.living.items() if spawn.only is None and self.born[other] > at]
+            assert self.living[child].only is not None or not later or self.watch.worker not in later
 
     @invariant()
     def children_are_bounded(self) -> None:

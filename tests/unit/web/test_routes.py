@@ -7,12 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.config import SamplingConfig
 from exporter.exposition import Format
-from exporter.fleet import Fleet
 from exporter.metrics import Block
 from exporter.model import Device, DeviceSnapshot, GpuState, Sample, Snapshot, World
-from exporter.supervision.watch import NO_DEVICES
 from exporter.web import routes
 from exporter.web.messages import Request, Response
 
@@ -42,24 +39,13 @@ def snapshot(
     return Snapshot(provider=name, up=up, wanted=wanted, reason=reason, devices=devices, devices_expected=expected)
 
 
-def empty(*, expected: int | None, wanted: bool = False) -> Snapshot:
-    """A provider whose library works and finds no device."""
-    return Snapshot(
-        provider="nvidia",
-        up=False,
-        wanted=wanted,
-        reason=NO_DEVICES,
-        library_version="13.0",
-        devices_expected=expected,
-    )
-
-
-def world(*snapshots: Snapshot, released: bool = False) -> World:
-    return World(snapshots=snapshots, versions={}, released=released)
+def world(*snapshots: Snapshot) -> World:
+    return World(snapshots=snapshots, versions={})
 
 
 NO_GPU = world(
-    snapshot("nvidia", reason="libnvidia-ml.so.1 is not there"), snapshot("amd", reason="amdsmi is not installed")
+    snapshot("nvidia", reason="libnvidia-ml.so.1 is not there", expected=0),
+    snapshot("amd", reason="amdsmi is not installed", expected=0),
 )
 
 
@@ -184,57 +170,17 @@ def test_the_process_is_healthy_whatever_the_devices_do(seen: World) -> None:
     assert ask("/-/healthy", seen=seen).status == 200
 
 
-@pytest.mark.parametrize(
-    "seen",
-    [
-        world(snapshot("nvidia", device(), up=True)),
-        world(snapshot("nvidia", device(GpuState.HUNG), device(gpu="nvidia1"), up=True, wanted=True)),
-        world(snapshot("nvidia", device(GpuState.ASLEEP), up=True)),
-        world(snapshot("amd", wanted=True, reason="no driver"), snapshot("nvidia", device(), up=True)),
-    ],
-)
-def test_it_is_ready_when_one_device_delivers(seen: World) -> None:
-    assert ask("/-/ready", seen=seen).status == 200
+def test_it_is_not_healthy_when_the_daemon_does_no_work() -> None:
+    handler = routes.build(echo, lambda: NO_GPU, lambda: NOW, alive=lambda: False)
+    response = asyncio.run(handler(Request("GET", "/-/healthy", "", {})))
+    assert (response.status, response.body) == (503, b"the workers are not supervised\n")
 
 
-@pytest.mark.parametrize("seen", [NO_GPU, world(empty(expected=0))])
-def test_it_is_ready_when_the_host_is_known_to_have_no_gpu(seen: World) -> None:
-    assert ask("/-/ready", seen=seen).status == 200
-
-
-@pytest.mark.parametrize(
-    ("seen", "said"),
-    [
-        (world(snapshot("nvidia")), "nvidia: not open yet"),
-        (world(snapshot("nvidia", reason="no library"), snapshot("amd")), "amd: not open yet"),
-        (world(snapshot("nvidia", wanted=True, reason="driver lost")), "nvidia: driver lost"),
-        (world(snapshot("nvidia", device(), up=False, wanted=True, reason="hung")), "nvidia: hung"),
-        (world(empty(expected=8)), "nvidia: no device was found"),
-        (world(empty(expected=None)), "nvidia: no device was found"),
-        (world(empty(expected=0, wanted=True)), "nvidia: no device was found"),
-        (
-            world(snapshot("nvidia", device(GpuState.STALE), device(GpuState.LOST), up=True)),
-            "nvidia: no device delivers readings (lost, stale)",
-        ),
-        (
-            world(snapshot("nvidia", device(GpuState.RELEASED), up=True), released=True),
-            "the devices are released on request",
-        ),
-    ],
-)
-def test_it_is_not_ready_otherwise_and_says_why(seen: World, said: str) -> None:
-    response = ask("/-/ready", seen=seen)
+def test_it_is_ready_as_readiness_says_and_says_why_not() -> None:
+    assert ask("/-/ready", seen=NO_GPU).status == 200
+    response = ask("/-/ready", seen=world(snapshot("nvidia", wanted=True, reason="driver lost")))
     assert response.status == 503
-    assert response.body.decode() == said + "\n"
-
-
-def test_it_is_not_ready_before_the_first_attempt_to_open_is_over() -> None:
-    fleet = Fleet([("nvidia", False), ("amd", False)], SamplingConfig())
-    assert ask("/-/ready", seen=fleet.world(0.0)).status == 503
-    fleet.provider_status("nvidia", up=False, reason="no library", library_version=None)
-    assert ask("/-/ready", seen=fleet.world(1.0)).status == 503
-    fleet.provider_status("amd", up=False, reason="no package", library_version=None)
-    assert ask("/-/ready", seen=fleet.world(2.0)).status == 200
+    assert response.body == b"not ready: no GPU delivers readings\nnvidia: driver lost; last reading: never\n"
 
 
 def test_the_probes_are_the_paths_that_answer_as_probes() -> None:

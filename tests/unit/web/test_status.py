@@ -34,6 +34,7 @@ def provider(*devices: DeviceSnapshot, name: str = "nvidia", up: bool = True, re
         library_version="13.615",
         devices=devices,
         devices_expected=8,
+        last_sample_timestamp=NOW - 7.25,
     )
 
 
@@ -73,7 +74,7 @@ def test_it_shows_version_providers_and_devices_with_the_age_of_their_last_sampl
     for said in (
         f"Version {__version__}",
         "nvidia: up",
-        "Library 13.615, 2 of 8 devices on PCI",
+        "Library 13.615, 2 of 8 devices on PCI, Last reading 7.2 s ago",
         "nvidia0 H100 ok 2.5 s ago GPU-1",
         "nvidia1 H100 ok never GPU-1",
         "amd: down",
@@ -91,6 +92,11 @@ def test_it_says_that_devices_are_released_and_children_abandoned() -> None:
     text = page(released=True, workers_abandoned=3)
     assert "released on request" in text
     assert "could not be killed: 3" in text
+
+
+def test_it_says_that_the_configuration_is_not_the_one_on_disk() -> None:
+    assert "could not be reloaded" in page(config_reloaded=False)
+    assert "could not be reloaded" not in page()
 
 
 def test_a_clock_that_was_set_back_gives_no_negative_age() -> None:

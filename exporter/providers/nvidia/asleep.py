@@ -1,0 +1,48 @@
+"""Which NVIDIA GPUs are suspended, and what is known of one without a call that would wake it."""
+
+import re
+from pathlib import Path
+
+from exporter.model import Device
+from exporter.pci import gpu_addresses
+from exporter.providers.sanitise import text
+from exporter.providers.sysfs import is_suspended
+
+PCI_VENDOR = 0x10DE
+
+_UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def awake_and_asleep(root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the PCI addresses of the GPUs that are awake, and of those that are suspended."""
+    addresses = gpu_addresses(PCI_VENDOR, root) or ()
+    asleep = tuple(address for address in addresses if is_suspended(root, address) and _is_nvidias(root, address))
+    return tuple(address for address in addresses if address not in asleep), asleep
+
+
+def _is_nvidias(root: Path, address: str) -> bool:
+    """Tell whether NVIDIA's module drives it: NVML knows nothing of a card that nouveau has, or nobody."""
+    return (root / "sys/bus/pci/devices" / address / "driver").resolve().name == "nvidia"
+
+
+def sketch(address: str, root: Path) -> Device:
+    """Return what the kernel module tells of a GPU that NVML was not asked about.
+
+    The module knows the UUID once the GPU was in use since it was loaded. Before that the address is the key.
+    """
+    try:
+        said = (root / "proc/driver/nvidia/gpus" / address / "information").read_text(errors="replace")
+    except OSError:
+        said = ""
+    told = {name.strip(): text(value) for name, _, value in (line.partition(":") for line in said.splitlines())}
+    uuid = told.get("GPU UUID")
+    uuid = uuid if uuid and _UUID.fullmatch(uuid) else None
+    minor = told.get("Device Minor") or ""
+    return Device(
+        vendor="nvidia",
+        key=uuid or address,
+        model=told.get("Model"),
+        pci_address=address,
+        vendor_uuid=uuid,
+        minor=int(minor) if minor.isascii() and minor.isdigit() else None,
+    )

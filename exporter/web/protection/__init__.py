@@ -1,0 +1,1 @@
+"""Who may ask: the file of `--web.config.file`, and what is made of it."""

@@ -1,0 +1,65 @@
+"""What all connections of a server share."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+import h11
+
+from exporter.web.limits import Crowd, Limits
+from exporter.web.messages import Request, Response
+
+
+class Encryption(Protocol):
+    """How one connection is encrypted."""
+
+    @property
+    def context(self) -> Any:
+        """An ssl.SSLContext."""
+
+    def complaint(self, certificate: Mapping[str, Any]) -> str | None:
+        """Return why a peer with this verified certificate (empty: none) may not ask anything; None: it may."""
+
+
+class Site:
+    def __init__(
+        self,
+        respond: Callable[[Request], Awaitable[Response]],
+        limits: Limits,
+        uncounted: frozenset[str],
+        *,
+        refuse: Callable[[Request], Awaitable[Response | None]],
+        encryption: Callable[[], Encryption | None],
+        headers: Callable[[], Mapping[str, str]],
+    ) -> None:
+        self.respond = respond
+        """Never raises."""
+        self.refuse = refuse
+        """Gives the answer to a request that may not pass. Never raises."""
+        self.encryption = encryption
+        """For the next connection; None: none."""
+        self.headers = headers
+        """Of every response; they replace those of the same name."""
+        self.limits = limits
+        self.uncounted = uncounted
+        self.crowd = Crowd(limits)
+        self.denied = 0
+        """Peers whose certificate was not good enough."""
+        # It is copied from before anybody else is served, so one serves all.
+        self.buffer = memoryview(bytearray(limits.head_bytes))
+
+
+NO_REQUEST = Request("", "")
+
+
+def request_of(event: h11.Request) -> Request:
+    target = event.target.decode("ascii")
+    if target[:7].lower() == "http://" or target[:8].lower() == "https://":
+        # The form that proxies are asked in; servers have to take it as well.
+        _, slash, rest = target.partition("://")[2].partition("/")
+        target = slash + rest or "/"
+    path, _, query = target.partition("?")
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in event.headers:
+        name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return Request(event.method.decode("ascii"), path, query, headers)
