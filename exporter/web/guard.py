@@ -112,23 +112,32 @@ class Guard:
     def _read(self, *, asked: bool) -> None:
         try:
             settings = Settings(self._path)
-            weaker = None if asked else settings.weaker_than(self._settings)
-            if weaker is not None:
-                # An editor or a copy may be half way through the file.
-                raise UnreadableError([f"{self._path}: {weaker}, which takes SIGHUP or a restart"], settings.stamps)
+            if not asked:
+                self._refuse_weaker(settings)
             self._take(settings)
         except ConfigError as error:
             if isinstance(error, UnreadableError):
                 self._stamps = dict(error.stamps)
-            if not asked and error.messages != self._problems:
-                for message in error.messages:
-                    # The sentence is all that there is to say.
-                    logger.error("what was read before stays in force: %s", message)  # noqa: TRY400
-            self._problems = error.messages
+            self._keep(error.messages, asked=asked)
+            return
+        except Exception as error:  # noqa: BLE001 - whatever breaks, it opens no door and ends no connection
+            self._keep((f"{self._path}: cannot be read ({type(error).__name__})",), asked=asked)
             return
         self._stamps = dict(settings.stamps)
         self._problems = ()
         logger.info("certificates, users and rules for clients are read again", extra={"file": self._path})
+
+    def _refuse_weaker(self, settings: Settings) -> None:
+        """Raise ConfigError where less is asked of clients: an editor or a copy may be half way through the file."""
+        weaker = settings.weaker_than(self._settings)
+        if weaker is not None:
+            raise UnreadableError([f"{self._path}: {weaker}, which takes SIGHUP or a restart"], settings.stamps)
+
+    def _keep(self, problems: tuple[str, ...], *, asked: bool) -> None:
+        if not asked and problems != self._problems:
+            for problem in problems:
+                logger.error("what was read before stays in force: %s", problem)
+        self._problems = problems
 
     def _take(self, settings: Settings) -> None:
         """Use the settings from here on. Raises ConfigError, and uses none of them."""

@@ -27,7 +27,8 @@ class Authority:
 
     def signed(self, name: str, sans: str, *, key: tuple[str, ...] = ()) -> Path:
         """Return the path of a certificate for these alternative names, as openssl writes them."""
-        self._make(name, f"subjectAltName={sans}", signer=("-CA", "ca.pem", "-CAkey", "ca.key"), key=key)
+        extensions = (f"subjectAltName={sans}", "basicConstraints=critical,CA:FALSE")
+        self._make(name, *extensions, signer=("-CA", "ca.pem", "-CAkey", "ca.key"), key=key)
         return self.directory / f"{name}.pem"
 
     def client(self, name: str | None = None) -> ssl.SSLContext:

@@ -123,6 +123,9 @@ class TlsForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     curve_preferences: tuple[Annotated[str, Meta(extra={"check": _curve})], ...] = ()
     prefer_server_cipher_suites: bool = True
 
+    def __repr__(self) -> str:
+        return "TlsForm(...)"
+
 
 class HttpForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     http2: bool = True
@@ -151,6 +154,9 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     http_server_config: HttpForm = HttpForm()
     basic_auth_users: _Users | None = None
     rate_limit: RateForm = RateForm()
+
+    def __repr__(self) -> str:
+        return "Form(...)"
 
 
 _QUOTES = re.compile(r"(: cannot be read|expected options by name|expected a list)(?: as|, got) .*", re.DOTALL)

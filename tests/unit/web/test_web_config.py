@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from exporter.config import ConfigError
 from exporter.web.guard import Guard
-from exporter.web.protection.form import HEADERS
+from exporter.web.protection.form import HEADERS, Form, TlsForm
 from exporter.web.protection.names import CIPHERS, CURVES
+from exporter.web.protection.settings import Settings
 
 HASH = "$2b$04$Na1CJzGJlAg/sXfcFUbuO.Pbio9HL6DQRTZsyktkrN3ViOcMBCQf."
 PRIVATE = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC"
@@ -153,6 +154,16 @@ def test_the_values_of_the_closed_headers_are_closed(tmp_path: Path) -> None:
 )
 def test_a_secret_in_the_wrong_place_is_not_told(text: str, tmp_path: Path) -> None:
     assert PRIVATE[:8] not in "\n".join(problems(tmp_path, text))
+
+
+def test_what_is_read_shows_no_secret_when_it_is_printed(tmp_path: Path) -> None:
+    form = Form(tls_server_config=TlsForm(key=PRIVATE), basic_auth_users={"alice": HASH})
+    path = tmp_path / "web.yml"
+    path.write_text(f"basic_auth_users: {{alice: {HASH}}}")
+    guard = Guard.load(str(path))
+    for shown in (repr(form), str(form.tls_server_config), repr(guard), repr(Settings(str(path)))):
+        assert PRIVATE not in shown
+        assert HASH[7:20] not in shown
 
 
 def test_files_that_are_missing_or_no_files_are_told_by_key_and_name(tmp_path: Path) -> None:
