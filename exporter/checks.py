@@ -4,7 +4,7 @@ from pathlib import Path
 
 from exporter.config import Config, ConfigError, Kind, kind_of_file, parse_config
 from exporter.providers.simulated.scenario import ScenarioError, load_scenario, read_scenario
-from exporter.strict_yaml import YamlError, load, read
+from exporter.strict_yaml import MANY_VALUES, YamlError, load, read
 from exporter.web.guard import Guard
 
 
@@ -12,7 +12,7 @@ def check(path: str) -> Kind:
     """Return what kind of file it is found to be, by its keys. Raises ConfigError with all that is wrong in it."""
     try:
         data = read(path)
-        tree = load(data).value
+        tree = load(data, most=MANY_VALUES).value
     except OSError as e:
         raise ConfigError([f"{path}: {e.strerror}"]) from None
     except YamlError as e:

@@ -19,6 +19,10 @@ from exporter.validation import join, printable, shown
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
+MAX_VALUES = 10_000
+"""Keys count as well. It takes a quarter of a second to read so many, in which the daemon does nothing else."""
+MANY_VALUES = 200_000
+"""Of a file that may hold traces, and that the daemon does not read."""
 MAX_SECONDS = 5.0
 """For a pipe to deliver; one that nobody writes into would be waited for without end."""
 
@@ -110,8 +114,8 @@ def _read(descriptor: int) -> bytes:
     return bytes(data)
 
 
-def load(data: bytes) -> Document:
-    """Read one YAML document. Raises YamlError where it cannot be read at all."""
+def load(data: bytes, *, most: int = MAX_VALUES) -> Document:
+    """Read one YAML document of at most so many values. Raises YamlError where it cannot be read at all."""
     if len(data) > MAX_BYTES:
         raise YamlError(f"larger than {MAX_BYTES >> 20} MiB")
     try:
@@ -120,14 +124,21 @@ def load(data: bytes) -> Document:
         raise YamlError(f"not UTF-8 text (byte {e.start})") from None
     try:
         loader = _Loader(text)
+        loader.left = most
         try:
             node = loader.get_single_node()
+        except (ValueError, OverflowError):  # PyYAML makes characters and versions of numbers without looking at them
+            raise YamlError(_place(loader.get_mark()) + "there is no such character or number") from None
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as e:
         raise YamlError(_describe(e)) from None
+    except yaml.reader.ReaderError as e:
+        before = text[: e.position]
+        place = yaml.Mark("", e.position, before.count("\n"), e.position - before.rfind("\n") - 1, None, 0)
+        raise YamlError(f"{_place(place)}the character {text[e.position]!a} is not allowed") from None
     except yaml.YAMLError as e:
-        raise YamlError(" ".join(str(e).split())) from None
+        raise YamlError(printable(" ".join(str(e).split()))) from None
     return Document(node)
 
 
@@ -154,6 +165,8 @@ class _Loader(yaml.SafeLoader):
     # A mapping of its own: add_implicit_resolver would change it for everyone who shares it.
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 -- as PyYAML declares it
     _depth = 0
+    left = 0
+    """Values that may still come."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call] # not annotated in PyYAML's stubs
@@ -162,6 +175,9 @@ class _Loader(yaml.SafeLoader):
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise YamlError(_place(event.start_mark) + f"nested deeper than {MAX_DEPTH} levels")
+        self.left -= 1
+        if self.left < 0:
+            raise YamlError(_place(event.start_mark) + "there are too many values before this one")
         try:
             return super().compose_node(parent, index)
         finally:

@@ -54,7 +54,9 @@ def read_scenario(path: Path, *, name: str) -> Scenario:
 def load_scenario(text: str | bytes, *, name: str = "scenario") -> Scenario:
     """Read a scenario from YAML. Raises ScenarioError with every mistake; messages start with `name`."""
     try:
-        document = strict_yaml.load(text if isinstance(text, bytes) else text.encode("utf-8", "replace"))
+        document = strict_yaml.load(
+            text if isinstance(text, bytes) else text.encode("utf-8", "replace"), most=strict_yaml.MANY_VALUES
+        )
         scenario = convert(document.value, Scenario, document.problems)
     except strict_yaml.YamlError as e:
         raise ScenarioError((f"{name}: {e}",)) from None
