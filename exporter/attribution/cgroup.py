@@ -64,8 +64,13 @@ _SLURM_JOB = re.compile(r"job_([0-9]{1,10})")
 _SLURM_STEP = re.compile(r"step_([0-9a-z]{1,20})")
 _USER_SLICE = re.compile(r"user-([0-9]{1,10})\.slice")
 _USER_MANAGER = re.compile(r"user@([0-9]{1,10})\.service")
-_UNIT = re.compile(r".+\.(?:service|scope|socket|mount|swap)")
-_LIBVIRT = re.compile(r".+\.libvirt-(?:qemu|lxc)")
+# A page leaves control characters out: two names that differ in those alone would be one there.
+_TEXT = r"[^\x00-\x1f\x7f-\x9f]+"
+_UNIT = re.compile(rf"{_TEXT}\.(?:service|scope|socket|mount|swap)")
+_USER_UNIT = re.compile(rf"{_TEXT}\.service")
+_LIBVIRT = re.compile(rf"{_TEXT}\.libvirt-(?:qemu|lxc)")
+# containerd on v1, where it is told a slice and does not ask systemd for a scope.
+_WITH_COLONS = re.compile(rf"[^:]+\.slice:[^:]+:{_HEX}")
 # What a desktop starts for its user, one unit for each start: systemd.io/DESKTOP_ENVIRONMENTS.
 _DESKTOP_APP = re.compile(r"app-.+")
 _NO_SERVICES_OF_A_USER = frozenset({"init.scope", "session.slice", "background.slice"})
@@ -78,7 +83,7 @@ def parse(text: str, *, private: bool = False) -> Place | None:
     """
     best: Place | None = None
     unknown = False
-    for line in text.splitlines():
+    for line in text.split("\n"):  # names may hold all else that ends a line elsewhere
         path = line.partition(":")[2].partition(":")[2]
         if not path.startswith("/"):
             continue
@@ -93,9 +98,10 @@ def parse(text: str, *, private: bool = False) -> Place | None:
 
 
 def _line(path: str) -> _Line:
-    # A group that was removed while a process was still in it is marked so. containerd on v1 uses colons for slashes.
-    parts = [part for piece in path.removesuffix(" (deleted)").split("/") for part in piece.split(":") if part]
-    return _Line(relative=".." in parts, parts=tuple(part for part in parts if part != ".."))
+    # A group that was removed while a process was still in it is marked so.
+    pieces = path.removesuffix(" (deleted)").split("/")
+    parts = [part for piece in pieces for part in (piece.split(":") if _WITH_COLONS.fullmatch(piece) else (piece,))]
+    return _Line(relative=".." in parts, parts=tuple(part for part in parts if part not in ("", "..")))
 
 
 def _place(line: _Line, *, private: bool) -> Place | None:
@@ -128,7 +134,7 @@ def _of_user(parts: tuple[str, ...]) -> Place:
             return Place(level=Level.HELPER, uid=uid)
         if found := _container_id(parts, position):
             return Place(level=Level.CONTAINER, container_id=found, unit=unit, uid=uid)
-        if managed and part.endswith(".service") and not _USER_MANAGER.fullmatch(part) and not unit:
+        if managed and _USER_UNIT.fullmatch(part) and not _USER_MANAGER.fullmatch(part) and not unit:
             unit = part
     if unit and not _DESKTOP_APP.fullmatch(unit) and _NO_SERVICES_OF_A_USER.isdisjoint(parts):
         return Place(level=Level.SERVICE, unit=unit, uid=uid)

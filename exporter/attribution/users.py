@@ -40,7 +40,7 @@ class Users:
 
 def _parsed(data: bytes) -> dict[int, str]:
     names: dict[int, str] = {}
-    for line in data.decode("utf-8", "replace").splitlines():
+    for line in data.decode("utf-8", "replace").split("\n"):
         name, _, rest = line.partition(":")
         number = rest.partition(":")[2].partition(":")[0]
         # Of two lines with one number the first counts, as it does for the C library.

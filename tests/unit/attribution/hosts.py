@@ -186,6 +186,24 @@ CASES = (
     Case(
         "container of a user's making", f"0::{_ADA}/user.slice/kubepods/pod{UID}/{ID}\n", f"container/ada/{SHORT}", USER
     ),
+    # A kernel lets names hold any character but a slash and a line feed.
+    *(
+        Case(
+            f"pod of a user's making, after U+{ord(end):04X}",
+            f"0::{_ADA}/app.slice/a{end}0::/kubepods/pod{UID}/b\n",
+            "user/ada",
+            USER,
+        )
+        for end in "\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"
+    ),
+    Case("user service, control characters", f"0::{_ADA}/app.slice/jupy\x01ter.service\n", "user/ada", USER),
+    Case("service, control characters", "0::/system.slice/olla\x7fma.service\n", None),
+    Case("libvirt, control characters", "0::/machine/qemu-3\x1b[0m.libvirt-qemu\n", None),
+    Case(
+        "service, one for each connection",
+        "0::/system.slice/system-sshd.slice/sshd@12-192.0.2.1:22-192.0.2.7:50122.service\n",
+        "service/sshd@12-192.0.2.1:22-192.0.2.7:50122.service",
+    ),
     # Unknown shapes: counted, never guessed.
     Case("unknown", "0::/jobs/42\n", None, USER),
     Case("unknown in one hierarchy", "4:memory:/jobs/42\n1:name=systemd:/\n0::/\n", None, USER),
