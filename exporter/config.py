@@ -100,7 +100,7 @@ class WebConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = ("127.0.0.1:10042",)
     telemetry_path: Annotated[str, Meta(extra={"check": _path})] = "/metrics"
     max_requests: Annotated[int, Meta(ge=0, le=1000)] = 40
-    """Requests served at the same time; more get 503. 0: bounded by the number of connections only."""
+    """Pages made at the same time; more requests get 503. 0: bounded by the number of connections only."""
     config_file: Annotated[str, Meta(extra={"check": _file})] | None = None
     """TLS, login, headers and rate limit, in the format of Prometheus' exporter toolkit.
 
