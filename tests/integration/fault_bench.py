@@ -43,49 +43,6 @@ BYSTANDER = "devices: [{model: T4, load: {pattern: constant, watts: 50}}]"
 BYSTANDER_WATTS = 50
 PROVIDERS = 2
 
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_WANTED = (
-    *("gpu_up{", "gpu_state{", "gpu_power_watts{", "gpu_energy_joules_total{", "gpu_info{", "gpu_partition_info{"),
-    *("gpu_exporter_provider_up{", "gpu_exporter_provider_info{", "gpu_exporter_worker_restarts_total{"),
-    *("gpu_exporter_read_failures_total{", "gpu_exporter_rejected_readings_total{"),
-)
-
-
-class Page:
-    """The series of a page that the matrix is about; the parser of prometheus_client takes ten times as long."""
-
-    def __init__(self, text: str, names: tuple[str, ...]) -> None:
-        self.names = names
-        """Keys of the devices, by position."""
-        self.series: dict[str, list[tuple[dict[str, str], float]]] = {}
-        for line in text.splitlines():
-            if line.startswith(_WANTED):
-                name, _, rest = line.partition("{")
-                labels, _, value = rest.rpartition("} ")
-                self.series.setdefault(name, []).append((dict(_LABEL.findall(labels)), float(value)))
-
-    def value(self, name: str, device: int | None = None, **labels: str) -> float | None:
-        """Return the value of the first series with these labels, or None."""
-        wanted = labels if device is None else {**labels, "uuid": self.names[device]}
-        found = (value for have, value in self.series.get(name, ()) if wanted.items() <= have.items())
-        return next(found, None)
-
-    def labels(self, name: str, device: int | None = None, **labels: str) -> dict[str, str]:
-        wanted = labels if device is None else {**labels, "uuid": self.names[device]}
-        return next((have for have, _ in self.series.get(name, ()) if wanted.items() <= have.items()), {})
-
-    def sum(self, name: str, **labels: str) -> float:
-        return sum(value for have, value in self.series.get(name, ()) if labels.items() <= have.items())
-
-    def state(self, device: int) -> str | None:
-        """Return the state of the device where exactly one is in force and `gpu_up` agrees; None: it is not shown."""
-        uuid = self.names[device]
-        states = [h["state"] for h, v in self.series.get("gpu_state", ()) if h["uuid"] == uuid and v == 1]
-        if not states:
-            return None
-        up = self.value("gpu_up", device)
-        return states[0] if len(states) == 1 and up == float(states[0] in ("ok", "asleep")) else f"{states} up {up}"
-
 
 class Usage(NamedTuple):
     """What the daemon holds, without its workers; `children` are theirs."""
@@ -206,6 +163,8 @@ class Bench:
         self.daemon = stack.enter_context(running(*arguments, log=log, env=environment, python=python, ready=False))
         stack.callback(self._hang_up)
         assert self.wait(self.well, START_SECONDS, record=False) is not None, self.daemon.log
+        # The child that asks whose processes they are starts once there are some.
+        self.daemon.until(lambda: self.usage().children == PROVIDERS + 1, START_SECONDS)
 
     def begin(self) -> None:
         """Begin to measure the next fault."""
@@ -303,7 +262,7 @@ class Bench:
     def usage(self) -> Usage:
         process = Path(f"/proc/{self.daemon.process.pid}")
         return Usage(
-            children=len(self.daemon.children()),
+            children=len((process / "task" / process.name / "children").read_text().split()),
             descriptors=len(list((process / "fd").iterdir())),
             threads=len(list((process / "task").iterdir())),
             pss=_kilobytes((process / "smaps_rollup").read_text(), "Pss") * 1024,
@@ -330,7 +289,7 @@ class SimulatedBench(Bench):
 
     LEAD_SECONDS = 8.0
     """Until the first fault: the start is over by then."""
-    BETWEEN_SECONDS = 7.0
+    BETWEEN_SECONDS = 4.0
     """From one fault's end to the next."""
 
     def __init__(self, folder: Path, faults: tuple[tuple[str, float], ...]) -> None:

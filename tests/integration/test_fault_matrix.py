@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -31,7 +32,7 @@ from tests.native.plan import build
 MOST_DESCRIPTORS = 2 * 40 + 40
 MOST_MEMORY = 2 * 60_000_000 + 60_000_000
 """What a worker may hold before it is replaced: twice the limits of the configuration, and what leaks in a moment."""
-AT_ONCE = 12
+AT_ONCE = 14
 """Daemons that run at the same time: nearly all of a row is waiting."""
 AT_ONCE_AGAIN = 4
 CALM = 0.02
@@ -47,7 +48,13 @@ COLUMNS = (
     "nothing leaks",
 )
 
-Matrix = dict[Row, "Seen | BaseException"]
+Outcomes = dict[Row, "Seen | BaseException"]
+
+
+class Matrix(NamedTuple):
+    rows: Outcomes
+    took: str
+    """In words."""
 
 
 def id_of(row: Row) -> str:
@@ -67,19 +74,22 @@ def matrix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     simulated = [row for row in ROWS if row.shares and row.vendor == "simulated"]
     together += [simulated] if any(row in rows for row in simulated) else []
     jobs = [*filter(None, together), *([row] for row in rows if not row.shares)]
+    began = time.monotonic()
     with Control(folder / "control") as control:
         done = _run_all(jobs, control, folder / "first", rocm, AT_ONCE)
+        first = time.monotonic() - began
         # What went wrong while the daemon without a fault was held up as well says nothing about the fault.
         again = [job for job in jobs if any(_is_doubtful(row, done[row]) for row in job)]
         done |= _run_all(again, control, folder / "again", rocm, AT_ONCE_AGAIN)
-    return {row: done[row] for row in rows}
+    repeated = f", {sum(map(len, again))} of them again in {time.monotonic() - began - first:.0f} s" if again else ""
+    return Matrix({row: done[row] for row in rows}, f"{len(rows)} faults in {first:.0f} s{repeated}")
 
 
-def _run_all(jobs: list[list[Row]], control: Control, folder: Path, rocm: Mapping[str, str], at_once: int) -> Matrix:
+def _run_all(jobs: list[list[Row]], control: Control, folder: Path, rocm: Mapping[str, str], at_once: int) -> Outcomes:
     folder.mkdir()
     with ThreadPoolExecutor(at_once) as pool:
         runs = [(job, pool.submit(run, job, folder / f"job{n}", rocm)) for n, job in enumerate(jobs)]
-    done: Matrix = {}
+    done: Outcomes = {}
     for job, future in runs:
         error = future.exception()
         done |= dict.fromkeys(job, error) if error else dict(zip(job, future.result(), strict=True))
@@ -189,7 +199,7 @@ def _leaks(row: Row, seen: Seen) -> str:
 
 @pytest.mark.parametrize("row", ROWS, ids=id_of)
 def test_fault(matrix: Matrix, row: Row) -> None:
-    seen = matrix[row]
+    seen = matrix.rows[row]
     if isinstance(seen, BaseException):
         raise seen
     wrong = [f"{name}: {cell}" for name, cell in zip(COLUMNS, cells(row, seen), strict=True) if "FAILED" in cell]
@@ -199,10 +209,10 @@ def test_fault(matrix: Matrix, row: Row) -> None:
 
 def test_the_table_is_whole(matrix: Matrix, record_property: Callable[[str, str], None]) -> None:
     table = [("fault", *COLUMNS)]
-    for row, seen in matrix.items():
+    for row, seen in matrix.rows.items():
         failed = isinstance(seen, BaseException)
         table.append((id_of(row), *([f"FAILED: {seen!r}"[:60]] * len(COLUMNS) if failed else cells(row, seen))))
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     text = "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in table)
-    record_property("table", text)
+    record_property("table", f"{text}\n{matrix.took}")
     assert all(cell.strip() and "FAILED" not in cell for line in table for cell in line), f"\n{text}"
