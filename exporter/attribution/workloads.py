@@ -3,6 +3,7 @@
 Every source makes its workloads here. `united` joins what two sources know of one workload.
 """
 
+import hashlib
 from collections.abc import Iterable
 
 import msgspec
@@ -11,12 +12,16 @@ from exporter.model import Workload
 
 SHORT_ID = 12
 """Characters of a container's id that its tools show."""
+_LONGEST_KEY = 256
+"""A page cuts what is longer, and Kubernetes allows a pod and its namespace and container 379 characters together."""
+_HASH = 16
+"""Hex digits."""
 
 
 def pod(namespace: str, name: str, container: str = "", *, uid: str = "", container_id: str = "") -> Workload:
     """Return the workload of one container, or of the whole pod where the container is not known."""
     return Workload(
-        key="/".join(filter(None, ("pod", namespace, name, container))),
+        key=_key("pod", namespace, name, container),
         kind="pod",
         k8s_namespace=namespace,
         k8s_pod=name,
@@ -28,12 +33,12 @@ def pod(namespace: str, name: str, container: str = "", *, uid: str = "", contai
 
 def nameless_pod(uid: str) -> Workload:
     """Return the workload of a pod of which no source tells the name."""
-    return Workload(key=f"pod/{uid}", kind="pod", pod_uid=uid)
+    return Workload(key=_key("pod", uid), kind="pod", pod_uid=uid)
 
 
 def slurm(job: str, *, user: str = "", account: str = "", partition: str = "") -> Workload:
     return Workload(
-        key=f"slurm/{job}",
+        key=_key("slurm", job),
         kind="slurm",
         slurm_job=job,
         slurm_user=user,
@@ -50,7 +55,7 @@ def container(container_id: str, *, unit: str = "", user: str = "") -> Workload:
     a container of somebody else.
     """
     return Workload(
-        key="/".join(filter(None, ("container", user, container_id[:SHORT_ID]))),
+        key=_key("container", user, container_id[:SHORT_ID]),
         kind="container",
         container_id=container_id,
         systemd_unit=unit,
@@ -60,11 +65,11 @@ def container(container_id: str, *, unit: str = "", user: str = "") -> Workload:
 
 def service(unit: str, *, user: str = "") -> Workload:
     """Return the workload of a systemd unit; `user` is whose manager runs it, if not the system's."""
-    return Workload(key="/".join(filter(None, ("service", user, unit))), kind="service", systemd_unit=unit, user=user)
+    return Workload(key=_key("service", user, unit), kind="service", systemd_unit=unit, user=user)
 
 
 def user(name: str) -> Workload:
-    return Workload(key=f"user/{name}", kind="user", user=name)
+    return Workload(key=_key("user", name), kind="user", user=name)
 
 
 def united(workloads: Iterable[Workload]) -> dict[str, Workload]:
@@ -80,3 +85,12 @@ def united(workloads: Iterable[Workload]) -> dict[str, Workload]:
             }
             found[workload.key] = msgspec.structs.replace(known, **blanks)
     return found
+
+
+def _key(*parts: str) -> str:
+    """Return the parts that are known, joined; of what is too long the beginning, and a hash of all of it."""
+    key = "/".join(filter(None, parts))
+    if len(key) <= _LONGEST_KEY:
+        return key
+    digest = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:_HASH]
+    return f"{key[: _LONGEST_KEY - _HASH - 1]}~{digest}"

@@ -1,4 +1,6 @@
 from exporter.attribution import workloads
+from exporter.exposition.labels import cleaned
+from exporter.fleet.tenancy import MOST_CHARACTERS
 
 
 def test_keys() -> None:
@@ -11,6 +13,19 @@ def test_keys() -> None:
     assert workloads.service("ollama.service").key == "service/ollama.service"
     assert workloads.service("jupyter.service", user="ada").key == "service/ada/jupyter.service"
     assert workloads.user("ada").key == "user/ada"
+
+
+def test_pods_with_the_longest_names_are_told_apart_on_the_page() -> None:
+    namespace, name, container = "n" * 63, "p" * 253, "c" * 63
+    keys = {
+        workloads.pod(namespace, name, container).key,
+        workloads.pod(namespace, name, "d" * 63).key,
+        workloads.pod(namespace, name).key,
+    }
+    assert len(keys) == len({cleaned(key) for key in keys}) == 3
+    assert all(len(key) <= MOST_CHARACTERS for key in keys)
+    assert workloads.pod(namespace, name, container).key == workloads.pod(namespace, name, container, uid="3f2a").key
+    assert all(key.startswith(f"pod/{namespace}/ppp") for key in keys)
 
 
 def test_what_several_know_of_one_is_one_record() -> None:
