@@ -33,6 +33,7 @@ from exporter.web.server import serve as listen
 
 logger = logging.getLogger(__name__)
 
+_ENDS = (signal.SIGTERM, signal.SIGINT)
 CLOSE_SECONDS = 4.0
 """After this a worker that does not end is left to die with the process."""
 LASTING_FAILURE = 3
@@ -54,13 +55,16 @@ def serve(config: Config, read: Callable[[], Config]) -> int:
     Returns the exit code: 0, 1 when it could not serve, or LASTING_FAILURE. Raises ConfigError.
     """
     guard = None if config.web.config_file is None else Guard.load(config.web.config_file)
-    return asyncio.run(_serve(config, read, guard))
+    with asyncio.Runner() as runner:
+        code = runner.run(_serve(config, read, guard))
+        _ignore_signals(runner.get_loop())
+    return code
 
 
 async def _serve(config: Config, read: Callable[[], Config], guard: Guard | None) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _ENDS:
         loop.add_signal_handler(number, stop.set)
     systemd = Systemd(os.environ, os.getpid())
     names = providers(config)
@@ -127,6 +131,14 @@ async def _serve(config: Config, read: Callable[[], Config], guard: Guard | None
     )
     tasks = [asyncio.create_task(each) for each in aside]
     return await _until(stop, supervisor, attributor, server, journal, systemd, tasks)
+
+
+def _ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
+    """Let nothing change how it ends: a loop that is closed gives signals back to their defaults, most of which kill."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS + early.NUMBERS)
+    for number in _ENDS + early.NUMBERS:
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
 
 
 async def _until(

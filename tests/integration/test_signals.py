@@ -147,3 +147,14 @@ def test_it_ends_in_time_whatever_was_asked_of_it_just_before(
         assert time.monotonic() - began < 5.0
         assert [pid for pid in workers if Path(f"/proc/{pid}").exists()] == []
         assert "Traceback" not in daemon.log
+
+
+@pytest.mark.parametrize("number", [HUP, USR1, USR2, signal.SIGINT, TERM], ids=lambda number: number.name)
+def test_no_signal_that_comes_while_it_ends_changes_how(number: signal.Signals, start_daemon: Start) -> None:
+    daemon = start_daemon("--provider", "simulated")
+    daemon.process.send_signal(TERM)
+    while daemon.process.poll() is None:
+        daemon.process.send_signal(number)
+        time.sleep(0.001)
+    assert daemon.process.returncode == 0
+    assert "Traceback" not in daemon.log
