@@ -17,6 +17,7 @@ from exporter.providers.simulated.device import Fault
 from exporter.providers.simulated.machine import Machine
 from exporter.providers.simulated.scenario import load_scenario
 from tests.integration.daemon import running
+from tests.integration.fault_page import Page
 from tests.native.plan import standin_environment, write_plan
 
 SCRAPE_SECONDS = 0.060
