@@ -134,7 +134,7 @@ async def _serve(config: Config, read: Callable[[], Config], guard: Guard | None
 
 
 def _ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
-    """Let nothing change how it ends: a loop that is closed gives signals back to their defaults, most of which kill."""
+    """Let nothing change how it ends: a closed loop gives signals back to their defaults, most of which kill."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS + early.NUMBERS)
     for number in _ENDS + early.NUMBERS:
         loop.remove_signal_handler(number)
