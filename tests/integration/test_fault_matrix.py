@@ -152,7 +152,7 @@ def _serves(seen: Seen) -> str:
     told = f"{p99:.0f} ms, {late} of {len(took)}" + (f" (without a fault {seen.noise:.0%})" if seen.noise else "")
     # One in fifty may be held up by what else runs on the machine, and one of a few; more if a daemon beside it without
     # any fault is held up as well.
-    allowed = 1 + math.ceil(len(took) * max(0.02, 1.5 * seen.noise))
+    allowed = 1 + math.ceil(len(took) * (0.02 + 2 * seen.noise))
     return _judged(seen.statuses == {200} and late <= allowed, told, f"{told}, status {seen.statuses}")
 
 
