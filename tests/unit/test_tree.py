@@ -28,6 +28,9 @@ def test_every_file_in_config_is_good_for_what_it_is_for() -> None:
             convert(document.value, Form, document.problems)
         elif name.startswith("scenarios/"):
             load_scenario(path.read_text(), name=name)
+        elif name.startswith("prometheus/"):
+            # tests/integration/test_rules.py has promtool load and test each of them.
+            assert load(path.read_bytes()).value["groups"]
         else:
             pytest.fail(f"no test loads {name}")
 
