@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from exporter.config import ProcessesConfig
+from exporter.exposition.labels import cleaned
 from exporter.fleet.tenants import Owners, owner_of
 from exporter.model import Owner, ProcessSample, ProcessSeries
 
@@ -86,13 +87,14 @@ class Selection:
         )
 
     def _values(self, owner: Owner) -> Labels:
+        """Return the labels as the page shows them, so that what looks the same there is one series."""
         known = {
             "pid": str(owner.pid),
             "name": owner.name,
             "user": owner.user,
             "workload": "" if owner.workload is None else owner.workload.key,
         }
-        return tuple(known[label] for label in self._labels)
+        return tuple(cleaned(known[label]) for label in self._labels)
 
     def _rank(self, values: Labels, one: _Held) -> tuple[bool, float, tuple[int, Labels]]:
         """Most memory first, then those of which it is not known."""

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.config import ProcessesConfig, SamplingConfig
+from exporter.exposition.labels import LONGEST
 from exporter.fleet import Fleet
 from exporter.fleet.processes import LEAD, OTHER, Selection, Shown
 from exporter.fleet.tenants import claims
@@ -47,6 +48,16 @@ def test_all_can_be_one() -> None:
 def test_small_ones_are_summed_with_the_rest() -> None:
     shown = selected(process(1, memory=5.0), process(2, memory=4.0), process(3, memory=None), minimum_bytes=5)
     assert bytes_by_pid(shown) == {"1": 5.0, OTHER: 4.0}
+
+
+def test_names_that_the_page_shows_alike_are_one() -> None:
+    names = ["train", "train\x01", "\x7ftrain", "n" * LONGEST + "a", "n" * LONGEST + "b", "caf\udcc3", "caf\udca9"]
+    found = [process(pid, memory=GB, name=name) for pid, name in enumerate(names)]
+    assert {series.name: series.memory_used_bytes for series in selected(*found, labels=("name",)).series} == {
+        "train": 3 * GB,
+        "n" * LONGEST: 2 * GB,
+        "caf\N{REPLACEMENT CHARACTER}": 2 * GB,
+    }
 
 
 def test_unknown_memory_has_no_series_and_an_owner_where_there_is_room() -> None:
