@@ -45,13 +45,17 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
         self._encryption: Encryption | None = None
         """Set until the TLS handshake is through."""
+        self._agreed: Encryption | None = None
+        """What it came in by; None: in the clear."""
         self._idle = False
         self._over = False
         """The last response is sent, or the connection is lost: what still comes in is dropped."""
+        self._told = False
+        """What is wrong with the peer stands in the log already."""
         if not site.crowd.arrived(self, self._loop.time()):
             self._drop("there is no room for another connection")
             return
-        self._encryption = site.encryption()
+        self._encryption = self._agreed = site.encryption()
         if self._encryption is None:
             self._expect(self._limits.head_seconds, "no request came in time")
         else:
@@ -168,6 +172,11 @@ class Connection:
 
     def _head(self, protocol: h11.Connection, event: h11.Request) -> None:
         limits = self._limits
+        required = self._site.encryption()
+        if required is not None and required is not self._agreed and not required.honours(self._agreed):
+            # Without a response: nothing was begun, so clients ask again over a new connection.
+            self._drop("what is asked of clients has changed since it came")
+            return
         if event.http_version not in {b"1.0", b"1.1"}:
             self._refuse(505, "neither HTTP/1.0 nor HTTP/1.1")
         elif len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers) > limits.head_bytes:
@@ -181,6 +190,7 @@ class Connection:
 
     def _refuse(self, status: int, reason: str) -> None:
         logger.debug("%s sent what is no request: %s", self._name, printable(reason))
+        self._told = True
         self._begin(plain(status), close=True)
 
     def _begin(self, refusal: Response | None = None, *, close: bool) -> None:
@@ -199,7 +209,7 @@ class Connection:
             self._drop(f"the response was not taken within {seconds:g} s")
             return
         except OSError:
-            if not self._over:
+            if not self._over and not self._told:
                 logger.debug("%s left before the response was complete", self._name)
             self._close(unsent=True)
             return
@@ -303,7 +313,7 @@ class Connection:
             self._timer = None
 
     def _drop(self, reason: str) -> None:
-        if not self._over:
+        if not self._over and not self._told:
             logger.debug("%s is disconnected: %s", self._name, reason)
         self._close(unsent=self._task is not None)
 

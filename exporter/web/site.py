@@ -19,6 +19,9 @@ class Encryption(Protocol):
     def complaint(self, certificate: Mapping[str, Any]) -> str | None:
         """Return why a peer with this verified certificate (empty: none) may not ask anything; None: it may."""
 
+    def honours(self, earlier: "Encryption | None") -> bool:
+        """Tell whether who came in by `earlier` (None: in the clear) has met all that is asked for here."""
+
 
 class Site:
     def __init__(

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
+import msgspec
+
 from exporter.validation import printable
 from exporter.web.protection.form import TlsForm
 from exporter.web.protection.names import CIPHERS, CURVES, VERSIONS
@@ -17,6 +19,7 @@ MAX_SESSIONS = 256
 MAX_NAMED = 5
 """Names of a client's certificate that are told in the log."""
 
+_FILES = ("cert_file", "key_file", "cert", "key", "client_ca_file", "client_ca")
 _KINDS = {"DNS", "email", "URI"}
 _VERIFICATION = {
     "NoClientCert": ssl.CERT_NONE,
@@ -41,6 +44,8 @@ class Tls:
         self.context = _context(form, cert, key, client_ca)
         self.verified = form.client_auth_type
         self.allowed_sans = None if form.client_allowed_sans is None else frozenset(form.client_allowed_sans)
+        self._rules = msgspec.structs.replace(form, **dict.fromkeys(_FILES)), client_ca
+        """All that decides on a connection but our own certificate."""
 
     @property
     def full(self) -> bool:
@@ -56,6 +61,10 @@ class Tls:
             return None
         names = [printable(name[:100]) for name in islice(subject_names(certificate), MAX_NAMED)]
         return f"none of its names is allowed: {', '.join(names) or 'it has none'}"
+
+    def honours(self, earlier: object) -> bool:
+        """Tell whether who came in by `earlier` has met all that is asked for here."""
+        return isinstance(earlier, Tls) and earlier._rules == self._rules  # noqa: SLF001 - of the same class
 
 
 def allowed(certificate: Mapping[str, Any], names: Iterable[str]) -> bool:
