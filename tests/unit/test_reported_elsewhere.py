@@ -152,3 +152,17 @@ def test_whatever_nvml_says_of_names_is_a_page(name: Any, serial: Any, version: 
     text = page("nvidia", nvidia.opened(nvidia.FakeNvml(card)))
     hold(text)
     assert labels_of(text, "gpu_power_watts")
+
+
+@given(st.dictionaries(st.sampled_from(NEW_KEYS), junk, min_size=1))
+def test_fields_that_no_release_has_change_nothing(new: dict[str, Any]) -> None:
+    """Report 3."""
+    known: dict[str, dict[str, Any]] = {
+        "power_info": {"average_socket_power": 94, "power_limit": 300},
+        "gpu_activity": {"gfx_activity": 42},
+        "gpu_metrics_info": {"prochot_residency_acc": 7},
+        "gpu_asic_info": {"asic_serial": "0xB1D2C3A4E5F60718", "market_name": "AMD Instinct MI300X"},
+    }
+    sample = amd.read(amd.gpu(**known))
+    assert (sample.power_watts, sample.utilization_ratio, sample.device.model) == (94, 0.42, "AMD Instinct MI300X")
+    assert amd.read(amd.gpu(**{name: {**new, **answer} for name, answer in known.items()})) == sample
