@@ -177,12 +177,13 @@ class Connection:
             # Without a response: nothing was begun, so clients ask again over a new connection.
             self._drop("what is asked of clients has changed since it came")
             return
+        # Also of one that is refused: what HEAD asks for gets no body.
+        self._request, self._body_left = request_of(event), limits.body_bytes
         if event.http_version not in {b"1.0", b"1.1"}:
             self._refuse(505, "neither HTTP/1.0 nor HTTP/1.1")
         elif len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers) > limits.head_bytes:
             self._refuse(431, "the head is too large")
         else:
-            self._request, self._body_left = request_of(event), limits.body_bytes
             length = max((int(value) for name, value in event.headers if name == b"content-length"), default=0)
             # We want no bodies: what is long, or waits to be asked for, is answered without it.
             if length > limits.body_bytes or protocol.they_are_waiting_for_100_continue:
