@@ -51,7 +51,8 @@ class Card:
         self._asleep_at = now
         """When it was last seen to be."""
         self.silent_since = now
-        """Since when no reading is expected to be there already: first sight, loss, return, sleep."""
+        """Since when no reading is expected to be there already: first sight, loss, return, sleep; after a release one
+        is expected at once."""
         self._lifetimes = groups.lifetimes(sampling)
         self._newest: dict[Group, Sample] = {}
         self._taken: dict[Group, float] = {}
@@ -134,6 +135,13 @@ class Card:
         if down != self._cut_off:
             self._cut_off = down
             self._same_until = -math.inf
+
+    def let_go(self) -> None:
+        """Be released: what was read is of a GPU that may be another one, reset or repartitioned, when it is back."""
+        self._forget_readings()
+        self._asleep = False
+        if not self.lost:
+            self.silent_since = -math.inf
 
     def unlist(self, now: float) -> None:
         """No provider sees it any more."""

@@ -186,6 +186,9 @@ class Fleet:
         if flag != self._released:
             self._released = flag
             self._bump(Block.EXPORTER)
+            if flag:
+                for card in self._cards.values():
+                    card.let_go()
 
     def configured(self, *, well: bool, wall: float | None = None) -> None:
         """Take whether what is in force is what the files say; `wall`: Unix time at which all of them were read."""

@@ -138,6 +138,25 @@ def test_nothing_is_held_while_the_devices_are_released_and_the_endpoint_goes_on
     assert "GPU is" not in host.daemon.log
 
 
+def test_no_page_shows_what_was_read_before_the_release(start_daemon: Start, tmp_path: Path) -> None:
+    host = Host(start_daemon, tmp_path)
+    host.send(signal.SIGUSR1)
+    host.released()
+    host.until_let_go()
+    released = time.time()
+    host.send(signal.SIGUSR2)
+    states = set()
+
+    def is_whole_and_no_part_is_older(page: Samples) -> bool:
+        states.update(labels["state"] for labels, value in page.all("gpu_state") if value == 1)
+        for labels, _ in page.all("gpu_power_watts"):
+            assert page.value("gpu_last_sample_timestamp_seconds", uuid=labels["uuid"]) > released
+        return is_whole(page)
+
+    host.daemon.scrape_until(is_whole_and_no_part_is_older)
+    assert states <= {"released", "stale", "ok"}
+
+
 def test_both_signals_may_be_repeated(start_daemon: Start, tmp_path: Path) -> None:
     host = Host(start_daemon, tmp_path)
     host.send(signal.SIGUSR2)

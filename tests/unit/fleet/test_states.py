@@ -224,6 +224,55 @@ def test_released_devices_say_so_except_the_lost_ones() -> None:
     assert not host.world.released
 
 
+@pytest.mark.parametrize("seconds", [0.5, 4.0, 60.0])
+def test_what_was_read_before_a_release_is_not_shown_after_it(seconds: float) -> None:
+    """They are released to be reset, repartitioned, or given another driver: readings of before are of another GPU."""
+    host = reading_host()
+    host.wait(1)
+    host.read(card(1), *ALL, **READINGS)
+    host.fleet.released(True)
+    down(host)
+    host.wait(seconds)
+    host.fleet.released(False)
+    shown = host.cards["nvidia0"]
+    assert empty(shown.sample)
+    assert shown.sample.processes is None
+    assert shown.sample.taken_at == {}
+    assert shown.state is GpuState.STALE
+    assert shown.device == card(1)
+    assert (shown.energy.total_joules, shown.busy_seconds) == (300, 0.5)
+    down(host, up=True)
+    host.read(card(1), Group.ENERGY, power_watts=100.0)
+    shown = host.cards["nvidia0"]
+    assert (shown.state, shown.sample.power_watts, shown.sample.utilization_ratio) == (GpuState.OK, 100.0, None)
+
+
+def test_a_release_that_is_repeated_forgets_nothing_that_was_read_since() -> None:
+    host = reading_host()
+    host.fleet.released(True)
+    host.fleet.released(True)
+    host.fleet.released(False)
+    host.wait(1)
+    host.read(card(1), *ALL, **READINGS)
+    host.fleet.released(False)
+    assert host.cards["nvidia0"].sample.power_watts == 300.0
+
+
+def test_a_device_that_slept_or_was_lost_when_it_was_released() -> None:
+    host = reading_host()
+    host.wait(1)
+    host.give(Sample(device=card(1), asleep=True))
+    host.give(Sample(device=card(2), lost=True))
+    host.fleet.released(True)
+    host.wait(1)
+    host.fleet.released(False)
+    assert [shown.state for shown in host.cards.values()] == [GpuState.STALE, GpuState.LOST]
+    host.give(Sample(device=card(1), asleep=True))
+    assert host.cards["nvidia0"].state is GpuState.ASLEEP
+    host.wait(600)
+    assert host.cards["nvidia0"].state is GpuState.ASLEEP
+
+
 @pytest.mark.parametrize("state", [GpuState.HUNG, GpuState.LOST])
 def test_energy_goes_on_after_an_outage_and_names_the_gap(state: GpuState) -> None:
     host = reading_host()
