@@ -19,7 +19,9 @@ from exporter.attribution.ordinals import Ordinals, Place
 from exporter.attribution.source import Findings, Grant, Question, SourceError
 from exporter.model import Workload
 
-_MOST_FILES = 4096
+MOST_FILES = 1024
+_MOST_ENTRIES = 65_536
+"""Of the directory: it may be one where jobs leave their output too."""
 _MOST_BYTES = 64 * 1024
 _MOST_JOBS = 256
 """Of one file."""
@@ -59,7 +61,7 @@ class JobFiles:
         understood: dict[str, _Content] = {}
         troubles: list[str] = []
         unplaced = 0
-        for name, match, directory in self._files():
+        for name, match, directory in self._files(troubles):
             content = self._content(name, directory, troubles)
             if content is None:
                 continue
@@ -79,18 +81,23 @@ class JobFiles:
     def close(self) -> None:
         """Hold nothing: files are closed after each read."""
 
-    def _files(self) -> Iterator[tuple[str, re.Match[str], int]]:
-        """Yield names that are those of a GPU's file, with the directory, which is open meanwhile."""
+    def _files(self, troubles: list[str]) -> Iterator[tuple[str, re.Match[str], int]]:
+        """Yield names that are those of a GPU's file, with the directory, which is open meanwhile.
+
+        Those of the first GPUs, where there are too many; that is added to `troubles`.
+        """
         try:
             directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise SourceError(f"{self._directory}: {error.strerror}") from None
         try:
             with os.scandir(directory) as entries:
-                names = sorted(entry.name for entry in itertools.islice(entries, _MOST_FILES))
-            for name in names:
-                if match := _NAME.fullmatch(name):
-                    yield name, match, directory
+                names = [entry.name for entry in itertools.islice(entries, _MOST_ENTRIES)]
+            found = sorted(filter(None, map(_NAME.fullmatch, names)), key=_position)
+            if len(found) > MOST_FILES or len(names) == _MOST_ENTRIES:
+                troubles.append(f"{self._directory} has too many files: those of the first {MOST_FILES} GPUs are read")
+            for match in found[:MOST_FILES]:
+                yield match[0], match, directory
         except OSError as error:
             raise SourceError(f"{self._directory}: {error.strerror}") from None
         finally:
@@ -126,6 +133,10 @@ def _parsed(data: bytes, now: float) -> _Content:
         return _Content(tuple(jobs), "amd", now)
     lines = dict.fromkeys(filter(None, map(str.strip, text.splitlines())))
     return _Content(tuple(workloads.slurm(_checked(job)) for job in itertools.islice(lines, _MOST_JOBS)), "nvidia", now)
+
+
+def _position(name: re.Match[str]) -> tuple[int, int, str]:
+    return int(name[1]), int(name[2] or -1), name[0]
 
 
 def _checked(job: str) -> str:

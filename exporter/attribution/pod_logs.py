@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from exporter.attribution.source import Findings, NothingToAskError, Pod, Question, SourceError
 
-_MOST_ENTRIES = 8192
+MOST_ENTRIES = 8192
 _MOST_CONTAINERS = 256
 """Of one pod."""
 _POD = re.compile(r"([a-z0-9.-]{1,253})_([a-z0-9.-]{1,253})_([0-9a-f-]{32,36})")
@@ -35,9 +35,11 @@ class PodLogs:
     def look(self, question: Question) -> Findings:  # noqa: ARG002 -- the names do not depend on what is asked
         pods: dict[str, Pod] = {}
         listed: dict[str, tuple[int, tuple[str, ...]]] = {}
+        left_out = False
         try:
-            for entry in _entries(self._directory):
-                if match := _POD.fullmatch(entry.name):
+            for position, entry in enumerate(_entries(self._directory)):
+                left_out = position == MOST_ENTRIES
+                if not left_out and (match := _POD.fullmatch(entry.name)):
                     listed[entry.name] = self._containers(entry)
                     pods[match[3]] = Pod(match[1], match[2], listed[entry.name][1])
         except FileNotFoundError:
@@ -47,7 +49,8 @@ class PodLogs:
         except OSError as error:
             raise SourceError(f"{self._directory}: {error.strerror}") from None
         self._listed = listed
-        return Findings(pods=pods, containers=self._ids())
+        trouble = f"{self._directory} has more than {MOST_ENTRIES} entries: the rest is left out" if left_out else ""
+        return Findings(pods=pods, containers=self._ids(), trouble=trouble)
 
     def close(self) -> None:
         """Hold nothing."""
@@ -72,4 +75,4 @@ class PodLogs:
 
 def _entries(directory: str) -> Iterator[os.DirEntry[str]]:
     with os.scandir(directory) as entries:
-        yield from itertools.islice(entries, _MOST_ENTRIES)
+        yield from itertools.islice(entries, MOST_ENTRIES + 1)

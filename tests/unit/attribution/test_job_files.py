@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.attribution.job_files import JobFiles
+from exporter.attribution.job_files import MOST_FILES, JobFiles
 from exporter.attribution.source import Findings, Held, Question, SourceError
 from exporter.model import Device, PartitionSample
 
@@ -194,6 +194,16 @@ def test_what_is_no_regular_file_is_never_waited_for(host: Host) -> None:
             host.look()
         path = host.directory / name
         path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def test_files_of_gpus_are_found_among_any_number_of_others(host: Host) -> None:
+    for number in range(MOST_FILES + 100):
+        host.write(f"slurm-{number}.out", "")
+        host.write(str(number), "")
+    for name in ("0", "1.1"):
+        host.write(name, "12\n")
+    assert host.grants() == [("slurm/12", "GPU-a", None), ("slurm/12", "GPU-b", "gi1")]
+    assert host.look().trouble == f"{host.directory} has too many files: those of the first {MOST_FILES} GPUs are read"
 
 
 def test_too_many_jobs_are_cut_off(host: Host) -> None:

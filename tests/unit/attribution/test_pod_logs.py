@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.attribution.pod_logs import PodLogs
+from exporter.attribution.pod_logs import MOST_ENTRIES, PodLogs
 from exporter.attribution.source import NothingToAskError, Pod, Question, SourceError
 from tests.unit.attribution.hosts import ID, OTHER_ID, STATIC_UID, UID, write_pod_logs
 
@@ -48,3 +48,14 @@ def test_directory_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "pods").write_text("")
     with pytest.raises(SourceError, match="pods: Not a directory"):
         PodLogs(str(tmp_path / "pods"), expected=False).look(Question())
+
+
+def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    logs = tmp_path / "pods"
+    logs.mkdir()
+    for number in range(MOST_ENTRIES + 1):
+        (logs / f"other-{number}").touch()
+    source = PodLogs(str(logs), expected=True)
+    assert source.look(Question()).trouble == f"{logs} has more than {MOST_ENTRIES} entries: the rest is left out"
+    (logs / "other-0").unlink()
+    assert source.look(Question()).trouble == ""
