@@ -154,6 +154,8 @@ def _convert(tag: str, text: str) -> Any:
 
 def _describe(error: yaml.MarkedYAMLError) -> str:
     what = " ".join(str(part) for part in (error.context, error.problem) if part)
+    # The name of an anchor or a handle may be a secret that lost its quotes.
+    what = re.sub(r"(anchor|alias|handle) (?:'.*?'|\".*?\")", r"\1", what)
     return _place(error.problem_mark or error.context_mark) + printable(what or "not YAML")
 
 

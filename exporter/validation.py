@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 MAX_PROBLEMS = 50
 MAX_SHOWN = 60
+_SECRET = re.compile(r"\$2[abxy]?\$|-----BEGIN")
+"""A password's hash, or a key in PEM form, wherever in a file it got."""
 
 
 class ValidationError(Exception):
@@ -60,8 +62,10 @@ def printable(text: str) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as it would be written in the file, on one line and short."""
+    """Return a value as it would be written in the file, on one line and short; of a secret nothing."""
     if isinstance(value, str):
+        if _SECRET.search(value):
+            return '"…"'
         return f'"{printable(value[:MAX_SHOWN])}{"…" if len(value) > MAX_SHOWN else ""}"'
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
