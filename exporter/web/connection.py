@@ -178,7 +178,7 @@ class Connection:
             self._drop("what is asked of clients has changed since it came")
             return
         # Also of one that is refused: what HEAD asks for gets no body.
-        self._request, self._body_left = request_of(event), limits.body_bytes
+        self._request, self._body_left = request_of(event, self._name.rpartition(":")[0]), limits.body_bytes
         if event.http_version not in {b"1.0", b"1.1"}:
             self._refuse(505, "neither HTTP/1.0 nor HTTP/1.1")
         elif len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers) > limits.head_bytes:

@@ -91,7 +91,7 @@ class Guard:
             return None
         given = credentials(request.headers.get("authorization"))
         try:
-            if given is not None and await self._login.admits(*given):
+            if given is not None and await self._login.admits(*given, request.client):
                 return None
         except BusyError:
             self.refused += 1

@@ -15,6 +15,8 @@ class Request(msgspec.Struct, frozen=True):
     query: str = ""
     headers: Mapping[str, str] = {}
     """By name in lower case; values of a repeated header are joined by a comma."""
+    client: str = ""
+    """The address that it comes from; empty: none, as of local sockets."""
 
 
 class Response(msgspec.Struct, frozen=True):

@@ -54,7 +54,7 @@ class Site:
 NO_REQUEST = Request("", "")
 
 
-def request_of(event: h11.Request) -> Request:
+def request_of(event: h11.Request, client: str) -> Request:
     target = event.target.decode("ascii")
     if target[:7].lower() == "http://" or target[:8].lower() == "https://":
         # The form that proxies are asked in; servers have to take it as well.
@@ -65,4 +65,4 @@ def request_of(event: h11.Request) -> Request:
     for raw_name, raw_value in event.headers:
         name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return Request(event.method.decode("ascii"), path, query, headers)
+    return Request(event.method.decode("ascii"), path, query, headers, client)

@@ -12,7 +12,7 @@ import pytest
 
 from exporter.web.guard import Guard
 from exporter.web.limits import Limits
-from tests.integration.web import GET, PAGE, Answer, Client, debug_lines, open_descriptors, run, serving
+from tests.integration.web import GET, PAGE, Answer, Client, debug_lines, open_descriptors, port_of, run, serving
 from tests.integration.web_files import HASH, PASSWORD, write
 
 pytestmark = pytest.mark.integration
@@ -177,6 +177,34 @@ def test_a_storm_of_wrong_logins_leaves_scrapes_undisturbed_and_is_bounded(
         assert debug_lines(caplog) == []
 
     caplog.set_level(logging.DEBUG, "exporter")
+    run(test)
+
+
+def test_a_storm_of_wrong_logins_keeps_nobody_elsewhere_from_the_first_login(tmp_path: Path) -> None:
+    """As after a restart, when no login is known yet."""
+
+    async def test() -> None:
+        guard = guard_of(tmp_path, f"basic_auth_users: {{scraper: {slow_hash(PASSWORD)}}}")
+        async with serving(guard=guard) as served:
+            statuses: list[int] = []
+            over = asyncio.Event()
+
+            async def guess(number: int) -> None:
+                client = await served.connect()
+                while not over.is_set():
+                    answer = await ask(client, header(b"scraper", b"%d %d" % (number, len(statuses))))
+                    statuses.append(answer.status)
+
+            guessing = [asyncio.ensure_future(guess(number)) for number in range(50)]
+            await served.until(lambda: statuses.count(503) > 100)
+            where = ("127.0.0.1", port_of(served.server.addresses[0]))
+            elsewhere = Client(*await asyncio.open_connection(*where, local_addr=("127.0.0.2", 0)))
+            served.clients.append(elsewhere)
+            assert (await ask(elsewhere, header(b"scraper", PASSWORD))).body == PAGE
+            over.set()
+            await asyncio.gather(*guessing)
+            assert set(statuses) == {401, 503}
+
     run(test)
 
 

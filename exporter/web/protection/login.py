@@ -10,10 +10,11 @@ import binascii
 import contextlib
 import hashlib
 import importlib
+import ipaddress
 import secrets
 import string
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 
 from exporter.web.protection.form import cost
@@ -22,6 +23,8 @@ MAX_KNOWN = 100
 """Logins of which it is remembered that they are good, and as many that are not."""
 MAX_WAITING = 8
 """Logins that wait for their hash; more are told to come back."""
+MAX_FROM_ONE = 2
+"""Of those one client may have as many, so that who guesses keeps nobody elsewhere from logging in."""
 REST = 3.0
 """After a login that failed, hashing rests for so many times as long as it took: guessers get a quarter of one core."""
 MAX_PASSWORD_BYTES = 72
@@ -88,6 +91,8 @@ class Login:
         self._good = Known()
         self._bad = Known()
         self._attempts: dict[bytes, asyncio.Task[bool]] = {}
+        self._waiting: Counter[str] = Counter()
+        """How many of them each client began."""
         self._turn = asyncio.Lock()
         self._rests_until = 0.0
         self.users = users
@@ -104,8 +109,8 @@ class Login:
         self._users = users
         self._costs = sorted({cost(hashed.decode("ascii")) for hashed in users.values()})
 
-    async def admits(self, user: str, password: bytes) -> bool:
-        """Tell whether the user has this password. Raises BusyError."""
+    async def admits(self, user: str, password: bytes, client: str = "") -> bool:
+        """Tell whether the user has this password; `client` is the address that asks. Raises BusyError."""
         users, stand_in = self._users, self._stand_in(user)
         hashed = users.get(user, stand_in)
         # The hash belongs to it, so that a login ends with the password that it was good for.
@@ -116,29 +121,36 @@ class Login:
             return False
         attempt = self._attempts.get(digest)
         if attempt is None:
-            if len(self._attempts) >= MAX_WAITING:
+            client = _origin(client)
+            if len(self._attempts) >= MAX_WAITING or self._waiting[client] >= MAX_FROM_ONE:
                 raise BusyError
             attempt = asyncio.get_running_loop().create_task(self._attempt(digest, hashed, password))
             self._attempts[digest] = attempt
-            attempt.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            self._waiting[client] += 1
+            attempt.add_done_callback(lambda ended: self._ended(ended, digest, client))
         # The hash is computed to its end also when nobody waits for it any more: a thread cannot be stopped.
         return await asyncio.shield(attempt) and user in users
 
     async def _attempt(self, digest: bytes, hashed: bytes, password: bytes) -> bool:
         loop = asyncio.get_running_loop()
-        try:
-            async with self._turn:
-                await asyncio.sleep(self._rests_until - loop.time())
-                began = loop.time()
-                self.hashes += 1
-                good = await self._computed(password, hashed)
-                if not good:
-                    ended = loop.time()
-                    self._rests_until = ended + REST * (ended - began)
-            (self._good if good else self._bad).add(digest)
-            return good
-        finally:
-            del self._attempts[digest]
+        async with self._turn:
+            await asyncio.sleep(self._rests_until - loop.time())
+            began = loop.time()
+            self.hashes += 1
+            good = await self._computed(password, hashed)
+            if not good:
+                ended = loop.time()
+                self._rests_until = ended + REST * (ended - began)
+        (self._good if good else self._bad).add(digest)
+        return good
+
+    def _ended(self, attempt: asyncio.Task[bool], digest: bytes, client: str) -> None:
+        del self._attempts[digest]
+        self._waiting[client] -= 1
+        if not self._waiting[client]:
+            del self._waiting[client]
+        if not attempt.cancelled():
+            attempt.exception()  # told to those who waited, if anybody still does
 
     async def _computed(self, password: bytes, hashed: bytes) -> bool:
         loop = asyncio.get_running_loop()
@@ -173,3 +185,12 @@ class Login:
         for part in parts:
             digest.update(len(part).to_bytes(4, "big") + part)
         return digest.digest()
+
+
+def _origin(client: str) -> str:
+    """Return what the addresses of one client have in common: of IPv6 the network, all of which may be its own."""
+    try:
+        address = ipaddress.IPv6Address(client.strip("[]"))
+    except ValueError:
+        return client
+    return str(address.ipv4_mapped or ipaddress.IPv6Network((int(address), 64), strict=False))

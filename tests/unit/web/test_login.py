@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.web.protection.form import cost
-from exporter.web.protection.login import MAX_KNOWN, MAX_WAITING, BusyError, Known, Login, credentials
+from exporter.web.protection.login import MAX_FROM_ONE, MAX_KNOWN, MAX_WAITING, BusyError, Known, Login, credentials
 
 
 def hash_of(steps: int, letter: str = "a") -> bytes:
@@ -142,10 +142,12 @@ def test_one_hash_at_a_time_and_few_wait_and_equal_ones_wait_together() -> None:
     async def test() -> None:
         login = Login(USERS, hashing)
         same = [asyncio.ensure_future(login.admits("alice", b"wonder")) for _ in range(50)]
-        others = [asyncio.ensure_future(login.admits("alice", str(n).encode())) for n in range(MAX_WAITING - 1)]
+        others = [
+            asyncio.ensure_future(login.admits("alice", str(n).encode(), f"10.0.0.{n}")) for n in range(MAX_WAITING - 1)
+        ]
         await asyncio.sleep(0)
         with pytest.raises(BusyError):
-            await login.admits("bob", b"builder")
+            await login.admits("bob", b"builder", "10.0.0.99")
         hashing.go.set()
         assert all([await each for each in same])
         assert not any([await each for each in others])
@@ -154,6 +156,37 @@ def test_one_hash_at_a_time_and_few_wait_and_equal_ones_wait_together() -> None:
 
     asyncio.run(test())
     assert len(hashing.asked) == MAX_WAITING + 1
+
+
+@pytest.mark.parametrize(
+    ("guesser", "again", "other"),
+    [
+        ("10.0.0.1", "10.0.0.1", "10.0.0.2"),
+        ("", "", "10.0.0.2"),
+        ("[2001:db8::1]", "[2001:db8::ffff:0:0:1]", "[2001:db8:0:1::1]"),
+        ("[::ffff:10.0.0.1]", "[::ffff:10.0.0.1]", "[::ffff:10.0.0.2]"),
+        ("[fe80::1%eth0]", "[fe80::2%eth0]", "10.0.0.1"),
+    ],
+)
+def test_who_guesses_takes_few_places_and_keeps_nobody_elsewhere_waiting(guesser: str, again: str, other: str) -> None:
+    hashing = Hashing(GOOD)
+    hashing.go.clear()
+
+    async def test() -> None:
+        login = Login(USERS, hashing)
+        guesses = [asyncio.ensure_future(login.admits("alice", str(n).encode(), guesser)) for n in range(MAX_FROM_ONE)]
+        await asyncio.sleep(0)
+        for _ in range(2):
+            with pytest.raises(BusyError):
+                await login.admits("bob", b"builder", again)
+        good = asyncio.ensure_future(login.admits("bob", b"builder", other))
+        await asyncio.sleep(0)
+        hashing.go.set()
+        assert await good
+        assert not any([await each for each in guesses])
+        assert not await login.admits("alice", b"another", again)
+
+    asyncio.run(test())
 
 
 def test_hashing_rests_after_a_login_that_failed_and_not_after_a_good_one() -> None:
