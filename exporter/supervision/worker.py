@@ -99,6 +99,8 @@ class Worker:
         for device in devices:
             # Of two devices with one identity the first counts, as it does for the parent.
             self._devices.setdefault(device.key, device)
+        self._lost &= self._devices.keys()
+        self._energy_at = {key: at for key, at in self._energy_at.items() if key in self._devices}
         if schedule is not None:
             self._choose(schedule)
 

@@ -18,6 +18,7 @@ import pytest
 
 from exporter.providers.simulated.machine import Machine
 from exporter.providers.simulated.scenario import load_scenario
+from exporter.supervision.watch import MAX_CHILDREN
 from tests.integration.daemon import Daemon
 from tests.integration.web_files import HASH, Authority, write
 from tests.native.plan import standin_environment, write_plan
@@ -29,6 +30,8 @@ WARM_SHARE = 0.15
 """Of the time: memory is touched for the first time, and processes appear that stay."""
 PSS_GROWTH = 4 << 20
 """Of the daemon or of its worker, in the median of the second half against the first."""
+CHILD_DESCRIPTORS = 5
+"""What the daemon holds for each of them; a successor or a probe may live beside the worker for a moment."""
 FORMATS = (
     "text/plain;version=0.0.4",
     "text/plain;version=1.0.0;escaping=allow-utf-8",
@@ -84,6 +87,8 @@ class Soaked:
         self.held: list[Held] = []
         self.statuses: dict[int, int] = {}
         self.falls: list[str] = []
+        self.restarts = 0.0
+        """Of its workers."""
         self._config = config
         self._disturb = disturb
         self._random = Random(SEED)
@@ -115,6 +120,7 @@ class Soaked:
         reply = self.daemon.get(path, headers)
         self.statuses[reply.status] = self.statuses.get(reply.status, 0) + 1
         page = self.daemon.get().body.decode()
+        self.restarts = sum(map(float, re.findall(r"^gpu_exporter_worker_restarts_total.* (\S+)$", page, re.MULTILINE)))
         for uuid, total in re.findall(r'^gpu_energy_joules_total\{.*uuid="([^"]*)"\} (\S+)$', page, re.MULTILINE):
             if float(total) < self._totals.get(uuid, 0.0):
                 self.falls.append(f"{uuid} from {self._totals[uuid]} to {total}")
@@ -163,10 +169,16 @@ def most(half: list[Held], name: str) -> int:
     return max(getattr(held, name) for held in half)
 
 
+def nearly_most(half: list[Held], name: str) -> int:
+    """Return what no more than one in ten exceed: a child that is being made looks as large as its parent."""
+    values = sorted(getattr(held, name) for held in half)
+    return int(values[len(values) * 9 // 10])
+
+
 def report(soaked: Soaked) -> str:
     first, second = soaked.halves()
     rows = [
-        f"{soaked.name}: {len(soaked.held)} samples, statuses {soaked.statuses}",
+        f"{soaked.name}: {len(soaked.held)} samples, statuses {soaked.statuses}, {soaked.restarts:.0f} workers ended",
         f"{'':12}{'median, first half':>20}{'second':>12}{'most, first half':>20}{'second':>12}",
     ]
     rows += [
@@ -233,12 +245,16 @@ def test_two_daemons_hold_no_more_in_the_end_than_in_the_middle(
         first, second = soaked.halves()
         assert len(second) > 0.2 * SECONDS, "it was not looked at to the end"
         assert soaked.falls == []
+        assert soaked.restarts > 0, "no fault befell it"
         assert set(soaked.statuses) <= {200, 503}  # not ready while the devices are released
         for name in ("pss", "worker_pss"):
             assert median(second, name) - median(first, name) < PSS_GROWTH, name
-            assert most(second, name) - most(first, name) < 2 * PSS_GROWTH, name
+            assert nearly_most(second, name) - nearly_most(first, name) < PSS_GROWTH, name
         for name in ("descriptors", "threads", "children"):
-            assert most(second, name) <= most(first, name) + 2, name
+            assert median(second, name) <= median(first, name) + 1, name
+        assert most(second, "descriptors") <= most(first, "descriptors") + 2 * CHILD_DESCRIPTORS
+        assert most(second, "threads") <= most(first, "threads")
+        assert most(second, "children") <= MAX_CHILDREN
         assert most(second, "series") <= 1.3 * most(first, "series") + 50
         assert "Traceback" not in soaked.daemon.log
         assert soaked.daemon.stop() == 0
