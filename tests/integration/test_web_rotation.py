@@ -1,12 +1,15 @@
 """Certificates, authorities and users that are replaced while the daemon serves, well, half or badly."""
 
 import logging
+import os
+import resource
 import shutil
 import ssl
 from pathlib import Path
 
 import pytest
 
+from exporter.config import ConfigError
 from exporter.web.guard import Guard
 from tests.integration.daemon import Daemon
 from tests.integration.test_web_login import ask, header
@@ -180,6 +183,29 @@ def test_an_authority_that_is_replaced_decides_on_the_next_connection(
             assert (await (await served.connect(tls=of_new)).get()).body == PAGE
 
     run(test)
+
+
+@pytest.mark.parametrize("left", [1, 2])
+def test_a_certificate_that_openssl_cannot_be_given_is_told_at_the_start_and_changes_nothing_later(
+    left: int, authorities: tuple[Authority, Authority], tmp_path: Path
+) -> None:
+    put(authorities[0], tmp_path, "server.pem", "server.key")
+    path = write(tmp_path / "web.yml", TLS)
+    guard = Guard.load(path, clock=Clock())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + left, hard))
+    try:
+        with pytest.raises(ConfigError) as caught:
+            Guard.load(path)
+        told = guard.reload()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    problem = "tls_server_config.cert_file: cannot be handed to OpenSSL: Too many open files (server.pem)"
+    assert list(caught.value.messages) == told == [f"{path}: {problem}"]
+    assert guard.secure
+    assert guard.reload() == []
 
 
 def test_users_are_replaced_and_a_connection_that_is_kept_has_to_log_in_anew(tmp_path: Path) -> None:

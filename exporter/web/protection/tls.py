@@ -149,12 +149,19 @@ def _load_certificate(context: ssl.SSLContext, form: TlsForm, cert: bytes, key: 
     except _EncryptedError:
         return {at_key: "the key is encrypted, and nobody is there to give its password"}
     except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            return {at_key: "not the key of the certificate"}
-        if error.reason in {"EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "CA_MD_TOO_WEAK"}:
-            return {at_cert: f"OpenSSL does not serve a certificate this weak ({error.reason})"}
-        return {at_key: "not a private key in PEM form"}
+        return _unfit(error.reason, at_cert, at_key)
+    except OSError as error:  # no memory or descriptor is to be had, or /proc is missing, where OpenSSL finds the file
+        return {at_cert: f"cannot be handed to OpenSSL: {error.strerror or error}"}
     return {}
+
+
+def _unfit(reason: str | None, at_cert: str, at_key: str) -> dict[str, str]:
+    """Return what OpenSSL finds wrong with certificate and key, by the option to be changed."""
+    if reason == "KEY_VALUES_MISMATCH":
+        return {at_key: "not the key of the certificate"}
+    if reason in {"EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "CA_MD_TOO_WEAK"}:
+        return {at_cert: f"OpenSSL does not serve a certificate this weak ({reason})"}
+    return {at_key: "not a private key in PEM form"}
 
 
 def _verify_clients(context: ssl.SSLContext, form: TlsForm, client_ca: bytes | None) -> dict[str, str]:
