@@ -19,11 +19,10 @@ FACTOR = float(os.environ.get("FUZZ_FACTOR", "1"))
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 SECONDS = 10.0
 """More than any file takes, on a machine that is busy."""
+_KEY = r"([\w.-]+|\".*\")(\[\d+\])*"
 PLACE = re.compile(
-    r"line \d+(, column \d+)?: "
-    r"|[\w.-]+(\[\d+\])*(\.([\w.-]+|\"[^\"]*\")(\[\d+\])*)*: "  # a key path
-    r"|\"[^\"]*\"(\[\d+\])*(\.([\w.-]+|\"[^\"]*\")(\[\d+\])*)*: "
-    r"|the file: |larger than \d+ MiB|not UTF-8 text \(byte \d+\)|and more like these"
+    rf"line \d+(, column \d+)?: |{_KEY}(\.{_KEY})*: |the file: "
+    r"|larger than \d+ MiB|not UTF-8 text \(byte \d+\)|and more like these"
 )
 """What stands behind the name of the file in a message: where in it, or what is wrong with all of it."""
 
