@@ -26,6 +26,10 @@ def test_every_file_in_config_is_good_for_what_it_is_for() -> None:
         elif name.startswith("web-config/"):
             document = load(path.read_bytes())
             convert(document.value, Form, document.problems)
+        elif name == "scenarios/shared-node.sh":
+            assert name in (ROOT / "tests/integration/test_attribution_docs.py").read_text()  # runs it
+        elif name.startswith("prometheus/"):
+            assert load(path.read_bytes()).value["groups"]  # promtool has its say in test_rules
         elif name.startswith("scenarios/"):
             load_scenario(path.read_text(), name=name)
         elif name.startswith("prometheus/"):
