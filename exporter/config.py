@@ -183,7 +183,10 @@ class AttributionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     job_files: AbsolutePath | None = None
     """Files that a prolog writes, one per GPU: lines of job ids as for dcgm-exporter, or AMD's JSON."""
     slurm_environment: bool = False
-    """Read the GPUs of a Slurm job from the environment of its processes, which needs CAP_SYS_PTRACE."""
+    """Read the GPUs of a Slurm job from the environment of its processes.
+
+    That needs CAP_SYS_PTRACE and, of users other than root, CAP_DAC_READ_SEARCH.
+    """
     linger_seconds: Annotated[float, _seconds(0, 86400)] = 180.0
     """How long the counters of a workload are shown after it is gone."""
 

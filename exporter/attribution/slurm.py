@@ -33,7 +33,7 @@ _DESCRIPTIONS = ("SLURM_JOB_USER", "SLURM_JOB_ACCOUNT", "SLURM_JOB_PARTITION")
 _WANTED = frozenset(
     ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES", *_DESCRIPTIONS)
 )
-_NEEDS_CAPABILITY = "the environment of a job's processes needs CAP_SYS_PTRACE"
+_NEEDS_CAPABILITY = "the environment of a job's processes needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"
 
 
 class _Job(NamedTuple):
