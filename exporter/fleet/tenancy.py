@@ -17,6 +17,8 @@ from exporter.model import Workload, WorkloadSnapshot
 
 REFRESH_SECONDS = 1.0
 """How often allocations are counted while nothing else happens."""
+EVICT_SECONDS = 60.0
+"""A workload that is gone makes room no sooner: what it used last is to be on a page of each scraper before."""
 MOST_CHARACTERS = 256
 """Of a key: as much of it as the page shows."""
 
@@ -24,7 +26,7 @@ MOST_CHARACTERS = 256
 class Room:
     """How many more workloads there is room for on all devices together.
 
-    Whoever finds no room is charged nothing; on its device, one that is gone makes room for one that is there.
+    Whoever finds no room is charged nothing; on its device, one that has been gone for a while makes room for it.
     """
 
     def __init__(self, most: int = MOST_WORKLOADS_IN_ALL) -> None:
@@ -232,14 +234,18 @@ class Tenancy:
             elif account.gone_at is None:
                 account.gone_at = now
         for key in sorted(present.keys() - self._accounts.keys()):
-            if (len(self._accounts) >= MOST_WORKLOADS or not self._room.left) and not self._evict():
+            if (len(self._accounts) >= MOST_WORKLOADS or not self._room.left) and not self._evict(now):
                 continue
             self._room.left -= 1
             self._accounts[key] = _Account(WorkloadRecord(workload=present[key], start_timestamp=wall))
         self._accounts = dict(sorted(self._accounts.items()))
 
-    def _evict(self) -> bool:
-        gone = [(account.gone_at, key) for key, account in self._accounts.items() if account.gone_at is not None]
+    def _evict(self, now: float) -> bool:
+        gone = [
+            (account.gone_at, key)
+            for key, account in self._accounts.items()
+            if account.gone_at is not None and now - account.gone_at >= EVICT_SECONDS
+        ]
         if gone:
             self._drop(min(gone)[1])
         return bool(gone)

@@ -1,8 +1,10 @@
 """Whatever tenants do, between any two pages the parts grow by as much as the device's total, and none ever falls."""
 
+from itertools import pairwise
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -189,6 +191,25 @@ def test_no_process_is_charged_to_the_owner_of_another_start(events: list[tuple[
         shown = life.host.cards["nvidia0"]
         assert "pod/lab/b/main" not in {one.workload.key for one in shown.workloads}
         assert not any(one.workload and one.workload.key == "pod/lab/b/main" for one in shown.process_owners)
+
+
+def test_pages_a_minute_apart_add_up_though_more_come_and_go_than_there_is_room_for() -> None:
+    life = Life()
+    pages = []
+    for minute in range(8):
+        for turn in range(6):
+            names = (f"{minute}-{turn}-{number}" for number in range(20))
+            life.attribute(attribution(*(grant(name, 1, 1 / 20) for name in names)))
+            life.draw(10, 100.0, 0.0)
+        pages.append(life.host.cards["nvidia0"])
+    for before, after in pairwise(pages):
+        known, now = _parts(before), _parts(after)
+        assert all(joules >= known.get(part, 0.0) for part, joules in now.items())
+        assert before.energy is not None
+        assert after.energy is not None
+        grown = sum(joules - known.get(part, 0.0) for part, joules in now.items())
+        assert grown == pytest.approx(after.energy.total_joules - before.energy.total_joules)
+    assert {one.workload.k8s_pod[:2] for one in pages[-1].workloads} & {"6-", "7-"}
 
 
 def test_many_small_steps_stay_exact() -> None:

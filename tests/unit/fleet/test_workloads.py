@@ -8,7 +8,7 @@ import pytest
 from exporter.config import AttributionConfig
 from exporter.fleet import Fleet
 from exporter.fleet.record import MOST_WORKLOADS, MOST_WORKLOADS_IN_ALL, FleetRecord, impossible
-from exporter.fleet.tenancy import MOST_CHARACTERS
+from exporter.fleet.tenancy import EVICT_SECONDS, MOST_CHARACTERS
 from exporter.model import Allocation, Attribution, Group, PartitionSample, SourceStatus, WorkloadSnapshot, World
 from tests.unit.fleet.hosts import WALL, Host, card
 from tests.unit.fleet.tenants import attribution, grant, owner, pod, process
@@ -370,7 +370,13 @@ def test_there_is_room_for_so_many_and_the_others_are_counted() -> None:
     assert host.world.series_dropped == {"gpu_workload_info": 6}
     run(host, 10, 100.0, 0.0)
     assert rest(host) == pytest.approx(1_150 * (1 - 0.01 * MOST_WORKLOADS))
-    host.fleet.attributed(attribution(*many[6:]), host.now)  # those that are gone make room
+    host.fleet.attributed(attribution(*many[6:]), host.now)
+    assert {grant_.workload.k8s_pod for grant_ in many[:6]} <= set(
+        workloads(host)
+    )  # not every scraper has seen the last
+    assert host.world.series_dropped == {"gpu_workload_info": 6}
+    run(host, round(EVICT_SECONDS), 100.0, 0.0)
+    host.fleet.attributed(attribution(*many[6:], unplaced_devices=1), host.now)  # those that are gone make room
     assert set(workloads(host)) == {grant_.workload.k8s_pod for grant_ in many[6:]}
     assert host.world.series_dropped == {}
 
