@@ -223,8 +223,6 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     up: bool
     reason: str = ""
     """What keeps it from telling, in words; empty when all is well."""
-    allocates: bool = False
-    """Whether it tells allocations, so that a device without one is known to be free."""
 
 
 class Attribution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -126,7 +126,7 @@ class Agent:
                 continue
             found = told.found
             reason = told.reason or (found.trouble if found is not None else "")
-            statuses.append(SourceStatus(source=source.name, up=not reason, reason=reason, allocates=source.allocates))
+            statuses.append(SourceStatus(source=source.name, up=not reason, reason=reason))
             if found is not None:
                 findings.append(found)
         return merge(self._question, sights, findings, tuple(statuses))

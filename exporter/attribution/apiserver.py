@@ -54,7 +54,6 @@ class ApiServerSource:
     """Asks with the service account of the pod that it runs in. Its findings hold names; `cluster` has the rest."""
 
     name = "api_server"
-    allocates = False
 
     def __init__(
         self,
@@ -105,9 +104,6 @@ class ApiServerSource:
         with self._lock:
             usable = self._clock() - self._cluster_at <= _USABLE_SECONDS
             return self._cluster if usable else None
-
-    def close(self) -> None:
-        """Nothing is kept open between two rounds."""
 
     def _ask(self) -> Cluster:
         host, port = (self._environment.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))

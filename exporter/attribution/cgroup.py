@@ -32,7 +32,6 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     container_id: str = ""
     """64 hex digits."""
     slurm_job: str = ""
-    slurm_step: str = ""
     unit: str = ""
     """systemd's name of the service or scope."""
     uid: int | None = None
@@ -61,7 +60,6 @@ _SLURM_V1 = re.compile(r"slurm(?:_.+)?")
 _SLURM_V2 = re.compile(r"(?:.+_)?slurmstepd\.scope")
 _SLURM_UID = re.compile(r"uid_([0-9]{1,10})")
 _SLURM_JOB = re.compile(r"job_([0-9]{1,10})")
-_SLURM_STEP = re.compile(r"step_([0-9a-z]{1,20})")
 _USER_SLICE = re.compile(r"user-([0-9]{1,10})\.slice")
 _USER_MANAGER = re.compile(r"user@([0-9]{1,10})\.service")
 # A page leaves control characters out: two names that differ in those alone would be one there.
@@ -153,7 +151,7 @@ class _Found:
     """What the parts of a path said so far."""
 
     def __init__(self) -> None:
-        self.pod = self.container = self.unit = self.job = self.step = ""
+        self.pod = self.container = self.unit = self.job = ""
         self.uid: int | None = None
         self.helper = self.slurm = False
 
@@ -181,9 +179,6 @@ class _Found:
                 self.uid = int(match[1])
             elif match := _SLURM_JOB.fullmatch(part):
                 self.job = match[1]
-        elif self.job and not self.step:
-            match = _SLURM_STEP.fullmatch(part)
-            self.step = match[1] if match else ""
         elif not self.unit and (_UNIT.fullmatch(part) or _LIBVIRT.fullmatch(part)):
             self.unit = part
 
@@ -196,7 +191,6 @@ class _Found:
             return Place(
                 level=Level.SLURM,
                 slurm_job=self.job,
-                slurm_step=self.step,
                 container_id=self.container,
                 uid=self.uid,
             )

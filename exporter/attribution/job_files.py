@@ -48,7 +48,6 @@ class JobFiles:
     """The source "job_files"."""
 
     name = "job_files"
-    allocates = True
 
     def __init__(self, directory: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._directory = directory
@@ -77,9 +76,6 @@ class JobFiles:
         if troubles and not understood:
             raise SourceError(troubles[0])
         return Findings(grants=tuple(grants), unplaced_devices=unplaced, trouble=troubles[0] if troubles else "")
-
-    def close(self) -> None:
-        """Hold nothing: files are closed after each read."""
 
     def _files(self, troubles: list[str]) -> Iterator[tuple[str, re.Match[str], int]]:
         """Yield names that are those of a GPU's file, with the directory, which is open meanwhile.

@@ -34,7 +34,6 @@ class KubeletSource:
     """
 
     name = "kubelet"
-    allocates = True
 
     def __init__(
         self,
@@ -79,9 +78,6 @@ class KubeletSource:
         if question.held:  # else no driver is there, which is worth other lines than these
             self._tell(finder.resources(), slices=bool(cluster.devices))
         return Findings(grants=tuple(grants), unplaced_devices=len(finder.unplaced))
-
-    def close(self) -> None:
-        """Nothing is kept open between two looks."""
 
     def _tell(self, unplaced: set[str], *, slices: bool) -> None:
         """Name each resource once whose ids belong to no GPU: the page has their number only."""

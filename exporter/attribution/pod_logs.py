@@ -22,7 +22,6 @@ class PodLogs:
     """The source "pod_logs"."""
 
     name = "pod_logs"
-    allocates = False
 
     def __init__(self, directory: str, *, expected: bool) -> None:
         """Take the directory; `expected`: somebody said that it is there."""
@@ -51,9 +50,6 @@ class PodLogs:
         self._listed = listed
         trouble = f"{self._directory} has more than {MOST_ENTRIES} entries: the rest is left out" if left_out else ""
         return Findings(pods=pods, containers=self._ids(), trouble=trouble)
-
-    def close(self) -> None:
-        """Hold nothing."""
 
     def _containers(self, pod: os.DirEntry[str]) -> tuple[int, tuple[str, ...]]:
         try:

@@ -78,9 +78,6 @@ class Proc:
             trouble=_trouble(view, missing, left_out=len(asked) > MOST_PROCESSES),
         )
 
-    def close(self) -> None:
-        """Hold nothing: files are closed after each read."""
-
     def _find(self, process: Process, view: Vantage, now: float) -> _Known | Missing:
         entry = self._known.get(process)
         if entry is not None and now - entry.at < REREAD_SECONDS and self._same(process, entry.seen):

@@ -49,7 +49,6 @@ class SlurmEnvironment:
     """The source "slurm"."""
 
     name = "slurm"
-    allocates = True
 
     def __init__(self, proc: str, root: str = "/") -> None:
         """Take where the host's proc is mounted, and below which root its control groups are."""
@@ -79,9 +78,6 @@ class SlurmEnvironment:
         return Findings(
             grants=tuple(grants), unplaced_devices=places.unplaced, trouble=_NEEDS_CAPABILITY if denied else ""
         )
-
-    def close(self) -> None:
-        """Hold nothing: files are closed after each read."""
 
     def _ask(self, number: str, directories: list[str]) -> tuple[_Job | None, bool]:
         """Return what the processes of a job tell, and whether some of them may not be read."""

@@ -74,11 +74,6 @@ class Source(Protocol):
 
     name: str
     """Of metrics.ATTRIBUTION_SOURCES."""
-    allocates: bool
-    """Whether its findings hold grants."""
 
     def look(self, question: Question) -> Findings:
         """Ask. Raises SourceError, NothingToAskError."""
-
-    def close(self) -> None:
-        """Let go of sockets and files. Never raises."""

@@ -189,7 +189,6 @@ NOT_SHOWN = {
     "Workload.key": "a label of every series of the workload",
     "Attribution.owners": "joined with the processes in DeviceSnapshot.process_owners",
     "Attribution.allocations": "joined with the devices in DeviceSnapshot.workloads",
-    "SourceStatus.allocates": "for whoever puts the answers of the sources together",
     "DeviceSnapshot.process_series": "the subjects of a table",
     "DeviceSnapshot.process_owners": "the subjects of a table",
     "DeviceSnapshot.workloads": "the subjects of a table",

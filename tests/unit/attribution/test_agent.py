@@ -25,17 +25,13 @@ LONG = 10.0
 class Says:
     """A source that does what it was made with."""
 
-    def __init__(self, name: str, act: Callable[[], Findings], *, allocates: bool = True) -> None:
+    def __init__(self, name: str, act: Callable[[], Findings]) -> None:
         self.name = name
-        self.allocates = allocates
         self._act = act
 
     def look(self, question: Question) -> Findings:
         assert question.held
         return self._act()
-
-    def close(self) -> None:
-        pass
 
 
 def grant(job: str) -> Findings:
@@ -100,14 +96,14 @@ def statuses(answer: Answer) -> dict[str, SourceStatus]:
 
 
 def test_answer_has_what_all_sources_tell(start: Callable[..., Session]) -> None:
-    session = start(Says("kubelet", lambda: grant("1")), Says("pod_logs", Findings, allocates=False))
+    session = start(Says("kubelet", lambda: grant("1")), Says("pod_logs", Findings))
     session.ask(7)
     answer = session.hear()
     assert answer.token == 7
     assert keys(answer) == ["slurm/1", "service/ollama.service"]
     assert answer.sources == (
         SourceStatus(source="proc", up=True),
-        SourceStatus(source="kubelet", up=True, allocates=True),
+        SourceStatus(source="kubelet", up=True),
         SourceStatus(source="pod_logs", up=True),
     )
 
@@ -131,9 +127,7 @@ def test_what_a_source_could_not_tell_is_said(start: Callable[..., Session]) -> 
     session = start(Says("job_files", lambda: Findings(trouble="a file is broken", unplaced_devices=2)))
     session.ask(1)
     answer = session.hear()
-    assert statuses(answer)["job_files"] == SourceStatus(
-        source="job_files", up=False, reason="a file is broken", allocates=True
-    )
+    assert statuses(answer)["job_files"] == SourceStatus(source="job_files", up=False, reason="a file is broken")
     assert answer.unplaced_devices == 2
 
 
@@ -169,5 +163,5 @@ def test_source_that_fails_is_down(start: Callable[..., Session]) -> None:
     session = start(Says("kubelet", fails))
     session.ask(1)
     assert statuses(session.hear())["kubelet"] == SourceStatus(
-        source="kubelet", up=False, reason="the socket is missing", allocates=True
+        source="kubelet", up=False, reason="the socket is missing"
     )

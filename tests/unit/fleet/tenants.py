@@ -2,7 +2,7 @@
 
 from exporter.model import Allocation, Attribution, Owner, ProcessSample, SourceStatus, Workload
 
-SOURCES = (SourceStatus(source="proc", up=True), SourceStatus(source="kubelet", up=True, allocates=True))
+SOURCES = (SourceStatus(source="proc", up=True), SourceStatus(source="kubelet", up=True))
 
 
 def pod(name: str) -> Workload:
