@@ -1,7 +1,8 @@
 """What the whole daemon costs over the real pynvml and the C stand-in: `python -m tests.benchmarks.daemon [SECONDS]`.
 
 Scrapes once a second, so that each asks for fresh energy, then back to back; processor time and memory (PSS, without
-the pages of the stand-in, which are of the size of a small library) of the daemon and its worker.
+the pages of the stand-in, which are of the size of a small library) of the daemon, its worker, and its agent of
+attribution.
 """
 
 import socket
@@ -53,18 +54,18 @@ def measure(model: str, count: int, seconds: int) -> None:
 def report(daemon: Daemon, model: str, count: int, seconds: int) -> None:
     page = daemon.scrape_until(lambda page: len(page.all("gpu_energy_joules_total")) == count)
     full = time.monotonic() - daemon.started
-    (worker,) = daemon.children()
-    pids = (daemon.process.pid, worker)
+    daemon.scrape_until(lambda page: page.all("gpu_exporter_attribution_up"))
+    pids = {"daemon": daemon.process.pid, "worker": daemon.children()[0], "agent": daemon.agents()[0]}
     scraper = Scraper(daemon.url)
     scraper.scrape()
-    began, before = time.monotonic(), [processor_seconds(pid) for pid in pids]
+    began, before = time.monotonic(), {name: processor_seconds(pid) for name, pid in pids.items()}
     spaced = []
     while time.monotonic() - began < seconds:
         time.sleep(1)
         spaced.append(scraper.scrape()[0] * 1000)
     elapsed = time.monotonic() - began
-    shares = [(processor_seconds(pid) - was) / elapsed for pid, was in zip(pids, before, strict=True)]
-    memory = [pss_mebibytes(pid) for pid in pids]
+    shares = {name: (processor_seconds(pid) - before[name]) / elapsed for name, pid in pids.items()}
+    memory = {name: pss_mebibytes(pid) for name, pid in pids.items()}
     burst = [scraper.scrape()[0] * 1000 for _ in range(BACK_TO_BACK)]
     series = sum(map(len, page.series.values()))
     size = f"{series} series, {len(page.page)} bytes, gzip {scraper.scrape()[1]}"
@@ -73,8 +74,10 @@ def report(daemon: Daemon, model: str, count: int, seconds: int) -> None:
         f"  scrapes 1 s apart ({len(spaced)}): p50 {quantile(spaced, 0.5):.2f} ms, p99 {quantile(spaced, 0.99):.2f} ms"
     )
     print(f"  back to back ({BACK_TO_BACK}): p50 {quantile(burst, 0.5):.2f} ms, p99 {quantile(burst, 0.99):.2f} ms")
-    print(f"  processor, of one core: daemon {shares[0]:.2%}, worker {shares[1]:.2%}, together {sum(shares):.2%}")
-    print(f"  memory: daemon {memory[0]:.1f} MiB, worker {memory[1]:.1f} MiB, together {sum(memory):.1f} MiB")
+    each = ", ".join(f"{name} {share:.2%}" for name, share in shares.items())
+    print(f"  processor, of one core: {each}, together {sum(shares.values()):.2%}")
+    each = ", ".join(f"{name} {amount:.1f} MiB" for name, amount in memory.items())
+    print(f"  memory: {each}, together {sum(memory.values()):.1f} MiB")
 
 
 def main() -> None:
