@@ -18,7 +18,7 @@ from exporter.metrics import SENSORS, Block
 from exporter.model import Device, DeviceSnapshot, GpuState, Group, PartitionSample, ProcessSample, Sample
 
 _VITAL = frozenset({Group.ENERGY, Group.LOAD})
-"""What a device that answers always gives."""
+"""What a device that answers is always asked for."""
 _NONE: frozenset[Group] = frozenset()
 _READABLE = frozenset({GpuState.OK, GpuState.STALE})
 
@@ -51,11 +51,15 @@ class Card:
         self._asleep_at = now
         """When it was last seen to be."""
         self.silent_since = now
-        """Since when no reading is expected to be there already: first sight, loss, return, sleep; after a release one
-        is expected at once."""
+        """Since when no reading is expected to be there already: first sight, loss, return, sleep, end of a release."""
+        self._is_back = True
+        """Whether it was read since it was released."""
         self._lifetimes = groups.lifetimes(sampling)
         self._newest: dict[Group, Sample] = {}
         self._taken: dict[Group, float] = {}
+        """When each was read, whatever that gave."""
+        self._given: dict[Group, float] = {}
+        """When each of those that only the device can tell was read and gave a value."""
         self._last_sample_timestamp: float | None = None
         self._meter = Meter(sampling)
         self._busy = Integral(sampling.load_seconds)
@@ -140,8 +144,12 @@ class Card:
         """Be released: what was read is of a GPU that may be another one, reset or repartitioned, when it is back."""
         self._forget_readings()
         self._asleep = False
+        self._is_back = False
+
+    def take_up(self, now: float) -> None:
+        """Be free to be read again."""
         if not self.lost:
-            self.silent_since = -math.inf
+            self.silent_since = now
 
     def unlist(self, now: float) -> None:
         """No provider sees it any more."""
@@ -149,15 +157,16 @@ class Card:
         self._forget_readings()
         self.silent_since = now
 
-    def observe(self, sample: Sample, now: float, wall: float) -> None:
-        """Add a sample. The groups that it has read replace theirs as a whole."""
+    def observe(self, sample: Sample, now: float, wall: float) -> bool:
+        """Add a sample. The groups that it has read replace theirs as a whole. Return whether it gave a reading."""
         if sample.lost:
             if self.lost_at is None:
                 self.lost_at = self.silent_since = now
             self._forget_readings()
-            return
+            return False
         if self.lost_at is not None or self._asleep != sample.asleep:
             self.silent_since = now
+        self._is_back = True
         self.lost_at = None
         self._asleep = sample.asleep
         self._ahead = wall - now
@@ -166,17 +175,23 @@ class Card:
         if sample.asleep:
             self._asleep_at = now
             self._forget_readings()
-            return
+            return False
         fresh = [group for group, at in sample.taken_at.items() if at > self._taken.get(group, -1.0)]
         for group in fresh:
             self._newest[group] = sample
             self._taken[group] = sample.taken_at[group]
             self._dirty.add(group)
         self._count(sample, fresh, now, wall)
-        if fresh:
-            at = max(sample.taken_at[group] for group in fresh)
-            self._last_sample_timestamp = wall - max(0.0, now - at)
+        given = {
+            group: sample.taken_at[group] for group in fresh if group in groups.ITS_OWN and groups.gave(sample, group)
+        }
+        self._given |= given
+        if not given:
+            self._same_until = -math.inf
+        if given:
+            self._last_sample_timestamp = wall - max(0.0, now - max(given.values()))
             self._dirty.add(Group.ENERGY)  # the block of the time stamp
+        return bool(given)
 
     def snapshot(self, now: float, *, released: bool) -> tuple[DeviceSnapshot, set[Block]]:
         """Return what is published, and the blocks that look different from the snapshot before."""
@@ -236,6 +251,8 @@ class Card:
     def _until_change(self, shown: frozenset[Group]) -> float:
         # What is old already comes back with a new reading only; a device without readings falls silent with time.
         ends = [self._taken[group] + self._lifetimes[group] for group in shown]
+        if self._gives_nothing:
+            ends.append(self._last_given + groups.STALE_SECONDS)
         if self._cut_off:
             ends.append(self._last_taken + groups.CUT_OFF_SECONDS)
         return min(ends) if shown & _VITAL else min([*ends, self.silent_since + groups.STALE_SECONDS])
@@ -310,6 +327,16 @@ class Card:
             return self._asleep_at
         return max((self._taken[group] for group in self._newest), default=self.silent_since)
 
+    @property
+    def _gives_nothing(self) -> bool:
+        """Whether it was read, and the newest read of no group gave a value."""
+        own = self._newest.keys() & groups.ITS_OWN
+        return bool(own) and all(self._given.get(group, -math.inf) < self._taken[group] for group in own)
+
+    @property
+    def _last_given(self) -> float:
+        return max([self.silent_since, *(at for group, at in self._given.items() if group in self._newest)])
+
     def _given_up(self, now: float) -> bool:
         return self._cut_off and now - self._last_taken > groups.CUT_OFF_SECONDS
 
@@ -318,7 +345,8 @@ class Card:
             (self.lost, GpuState.LOST),
             (released, GpuState.RELEASED),
             (self.hung, GpuState.HUNG),
-            (self._given_up(now), GpuState.STALE),
+            (not self._is_back and now - self.silent_since <= groups.CUT_OFF_SECONDS, GpuState.RELEASED),
+            (not self._is_back or self._given_up(now), GpuState.STALE),
             (self._asleep, GpuState.ASLEEP),
         )
         for holds, state in known:
@@ -327,7 +355,7 @@ class Card:
         if now <= self._same_until and self._published is not None and self._published.state is GpuState.OK:
             return GpuState.OK
         vital = self._newest.keys() & _VITAL
-        silent = not vital and now - self.silent_since > groups.STALE_SECONDS
+        silent = (not vital or self._gives_nothing) and now - self._last_given > groups.STALE_SECONDS
         return GpuState.STALE if silent or any(self._old(group, now) for group in vital) else GpuState.OK
 
     def _forget_readings(self) -> None:

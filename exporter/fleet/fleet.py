@@ -134,8 +134,7 @@ class Fleet:
             return
         if card.provider != provider:
             return
-        card.observe(sample, now, wall)
-        if sample.taken_at:
+        if card.observe(sample, now, wall):
             source.last_timestamp = wall
 
     def provider_status(self, provider: str, *, up: bool, reason: str, library_version: str | None) -> None:
@@ -181,14 +180,16 @@ class Fleet:
             self._abandoned = count
             self._bump(Block.EXPORTER)
 
-    def released(self, flag: bool) -> None:
-        """Take whether the devices are released on request."""
+    def released(self, flag: bool, now: float) -> None:
+        """Take whether the devices are released on request. Each is taken up with the first reading afterwards."""
         if flag != self._released:
             self._released = flag
             self._bump(Block.EXPORTER)
-            if flag:
-                for card in self._cards.values():
+            for card in self._cards.values():
+                if flag:
                     card.let_go()
+                else:
+                    card.take_up(now)
 
     def configured(self, *, well: bool, wall: float | None = None) -> None:
         """Take whether what is in force is what the files say; `wall`: Unix time at which all of them were read."""

@@ -9,12 +9,15 @@ import msgspec
 
 from exporter.config import SamplingConfig
 from exporter.metrics import Block
-from exporter.model import DeviceSnapshot, Group, Sample
+from exporter.model import DeviceSnapshot, Group, PartitionSample, Sample
 
 STALE_PERIODS = 3
 STALE_SECONDS = 15.0
 CUT_OFF_SECONDS = 5.0
 """How old readings may become while their provider is down: long enough for a worker to be replaced."""
+
+ITS_OWN = frozenset({Group.ENERGY, Group.LOAD, Group.STATE})
+"""What only the device itself can tell; processes are found without it."""
 
 FIELDS: Mapping[Group, tuple[str, ...]] = MappingProxyType(
     {
@@ -108,6 +111,17 @@ _SHOWN: Mapping[Block, Callable[[DeviceSnapshot], object]] = MappingProxyType(
 
 DEVICE_BLOCKS = frozenset(_SHOWN)
 
+_TOLD_WITHOUT_A_READ = frozenset(
+    {
+        *("power_kind", "power_window_seconds", "power_scope", "energy_counter_scope", "energy_counter_range_joules"),
+        # Of AMD GPUs the limit is kept from one enumeration to the next, as the list of partitions is.
+        *("power_limit_default_watts", "partitions"),
+    }
+)
+_READ: Mapping[Group, Callable[[Sample], tuple[Any, ...]]] = MappingProxyType(
+    {group: attrgetter(*(name for name in FIELDS[group] if name not in _TOLD_WITHOUT_A_READ)) for group in ITS_OWN}
+)
+
 _GETTERS: Mapping[Group, Callable[[Sample], tuple[Any, ...]]] = MappingProxyType(
     {group: attrgetter(*names) for group, names in FIELDS.items() if names}
 )
@@ -127,6 +141,17 @@ def readings(group: Group, sample: Sample | None) -> dict[str, Any]:
     if sample is None:
         return {name: _DEFAULTS[name] for name in FIELDS[group]}
     return dict(zip(FIELDS[group], _GETTERS[group](sample), strict=True))
+
+
+def gave(sample: Sample, group: Group) -> bool:
+    """Tell whether a read of a group in ITS_OWN gave a value. What a device does not have at all gives none either."""
+    if any(value is not None and value != {} for value in _READ[group](sample)):
+        return True
+    return group is Group.STATE and any(map(_has_reading, sample.partitions or ()))
+
+
+def _has_reading(part: PartitionSample) -> bool:
+    return any(value is not None for value in (part.memory_used_bytes, part.memory_size_bytes, part.utilization_ratio))
 
 
 def changed(before: DeviceSnapshot, after: DeviceSnapshot, blocks: Iterable[Block]) -> set[Block]:

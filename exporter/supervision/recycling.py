@@ -6,6 +6,7 @@ from random import Random
 from typing import NamedTuple
 
 from exporter.config import WorkersConfig
+from exporter.fleet import groups
 from exporter.model import Group, Sample
 from exporter.supervision.backoff import Backoff
 
@@ -18,11 +19,6 @@ _LONGEST_SECONDS = 3600.0
 """Between two replacements."""
 _CALM_SECONDS = 7200.0
 """A worker that lives so long before it needs to be replaced has the back-off start over."""
-_NO_READINGS = {
-    *("device", "lost", "asleep", "taken_at", "read_seconds", "failed", "rejected"),
-    *("power_kind", "power_window_seconds", "power_scope", "energy_counter_scope", "energy_counter_range_joules"),
-}
-_READINGS = tuple(name for name in Sample.__struct_fields__ if name not in _NO_READINGS)
 
 
 class Usage(NamedTuple):
@@ -115,5 +111,4 @@ def _exceeds(amount: int | None, limit: int | None, times: int) -> bool:
 
 
 def _is_empty(sample: Sample) -> bool:
-    # An empty list is an answer.
-    return all(getattr(sample, name) in (None, {}) for name in _READINGS)
+    return not any(groups.gave(sample, group) for group in sample.taken_at if group in groups.ITS_OWN)

@@ -19,6 +19,12 @@ ONE = "devices: [{model: H100-SXM, load: {pattern: constant, watts: 400}}]\n"
 DENIED = ONE + "faults: [{kind: error, call: 'nvml*', status: 999}]\n"
 """As after a reload of systemd that took the permissions on the device nodes from a container."""
 
+BROKEN = {
+    "readings": ("C", "D", "E", "F", "G", "J", "M", "O", "Pcie", "Pe", "Po", "R", "S", "T", "Ut"),
+    "identity as well": ("C", "D", "E", "F", "G", "J", "M", "O", "P", "R", "S", "T", "U"),
+}
+"""Beginnings of what is asked of a GPU that has a handle, for answers that do not tell that it is gone."""
+
 EXIT = "workers: {exit_after_seconds: 10}\n"
 
 
@@ -74,6 +80,38 @@ def test_readiness_is_that_of_the_readings_and_says_how_old_they_are(start_daemo
     assert b"Last reading" in host.daemon.get("/").body
     host.put(ONE)
     host.daemon.until(lambda: host.ready()[0] == 200, seconds=40)
+
+
+@pytest.mark.parametrize("calls", BROKEN.values(), ids=BROKEN)
+def test_a_gpu_that_gives_nothing_but_errors_is_not_ready_and_not_up(
+    start_daemon: Start, tmp_path: Path, calls: tuple[str, ...]
+) -> None:
+    host = Host(start_daemon, tmp_path)
+    faults = ", ".join(f"{{kind: error, call: 'nvmlDeviceGet{call}*', status: 17}}" for call in calls)
+    host.put(ONE.replace("load:", f"faults: [{faults}], load:"))
+    broken = host.daemon.scrape_until(lambda page: "gpu_power_watts" not in page and page.value("gpu_up") == 1)
+    page = host.daemon.scrape_until(lambda page: page.value("gpu_up") == 0, 40)
+    assert page.value("gpu_state", state="stale") == 1
+    assert page.value("gpu_exporter_provider_up", provider="nvidia") == 1
+    for name in ("gpu_last_sample_timestamp_seconds", "gpu_exporter_last_sample_timestamp_seconds"):
+        assert page.value(name) == pytest.approx(broken.value(name), abs=1.1), (
+            "the provider's is taken over each second"
+        )
+    assert page.value("gpu_energy_joules_total") == broken.value("gpu_energy_joules_total")
+    assert page.value("gpu_energy_covered_seconds_total") == broken.value("gpu_energy_covered_seconds_total")
+    failures = page.all("gpu_exporter_read_failures_total", provider="nvidia")
+    assert max(count for _, count in failures) > 10
+    status, text = host.ready()
+    assert status == 503
+    assert re.fullmatch(
+        r"not ready: no GPU delivers readings\n"
+        r"nvidia: 0 of 1 GPUs deliver readings, 1 stale; last reading: [1-9]\d\.\d s ago\n",
+        text,
+    )
+    assert host.daemon.get("/-/healthy").status == 200
+    host.put(ONE)
+    host.daemon.until(lambda: host.ready()[0] == 200)
+    assert host.daemon.scrape().value("gpu_up") == 1
 
 
 def test_a_worker_that_is_replaced_at_once_costs_no_readiness(start_daemon: Start, tmp_path: Path) -> None:

@@ -58,8 +58,6 @@ class Calls:
         self._between_calls = between_calls
         self.version = version
         """Of the library, as `versions.library_version` has it."""
-        self.answered = 0
-        """How many calls gave a value."""
 
     def __call__(self, function: str, *arguments: object) -> Any:
         """Call `function`. Raises Absent, HandleGone, Broken, or ProviderError when the library is gone."""
@@ -68,11 +66,9 @@ class Calls:
             raise Absent(function)
         self._between_calls()
         try:
-            value = bound(*arguments)
+            return bound(*arguments)
         except Exception as error:  # amdsmi raises KeyError, ValueError, OSError and UnicodeDecodeError too
             raise self._outcome(function, arguments, error) from error
-        self.answered += 1
-        return value
 
     def ask(self, function: str, *arguments: object) -> Answer:
         """Call `function`; no such reading is None, and so is one that broke."""

@@ -26,8 +26,6 @@ _UNREACHABLE = frozenset({6, 12, 14})
 """DRM error, input/output error, file error."""
 _LOOK_AGAIN_SECONDS = 5.0
 """How long a device that is gone is not looked for again: to enumerate takes many calls."""
-_SILENT_SECONDS = 5.0
-"""After this a device that answers nothing any more is lost: one busy lock or reset in progress is shorter."""
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -54,8 +52,6 @@ class AmdProvider:
         self._missing_since: dict[str, float] = {}
         self._asics: dict[str, Mapping[str, Any]] = {}
         """By address."""
-        self._silent_since: dict[str, float] = {}
-        """When a read gave no value at all, where none has since."""
         self._known: dict[str, _Known] = {}
         self._residency: dict[str, Residency] = {}
         self._sketched: set[str] = set()
@@ -67,7 +63,6 @@ class AmdProvider:
         """Enumerate. Cards seen before and missing stay in the list, last: reading them says that they are lost."""
         packages = self._enumerate()
         self._missing_since = {}
-        self._silent_since = {key: since for key, since in self._silent_since.items() if key in packages}
         self._residency = {key: value for key, value in self._residency.items() if key in packages}
         known, devices = self._devices, {}
         for key, package in packages.items():
@@ -113,19 +108,16 @@ class AmdProvider:
         readings = Readings()
         fields: dict[str, Any] = {}
         taken_at, took = {}, {}
-        answers: dict[Group, int] = {}
         for group in _ORDER:
             if group in groups:
-                begun, before = self._clock(), self._calls.answered
+                begun = self._clock()
                 fields |= self._read_group(group, device, package, readings)
                 ended = self._clock()
                 taken_at[group], took[group] = (begun + ended) / 2, ended - begun
-                answers[group] = self._calls.answered - before
-                self._calls.answered = before  # an urgent read of another device within this one does not count
         if readings.failed and self._asleep(package):
             # It went to sleep under the read: the driver answers EPERM then, sooner than wake it.
             return Sample(device=device, asleep=True)
-        if self._silent(package, answers) or (readings.failed and self._lost(package)):
+        if readings.failed and self._lost(package):
             return Sample(device=device, lost=True)
         return Sample(
             device=device,
@@ -196,17 +188,6 @@ class AmdProvider:
     def _asleep(self, package: Package) -> bool:
         """Runtime power management has it suspended: a read through AMD SMI would wake it."""
         return is_suspended(self._root, package.pci_address)
-
-    def _silent(self, package: Package, answers: Mapping[Group, int]) -> bool:
-        """Tell whether the device has given nothing for so long that it is out of reach, whatever its errors say."""
-        # The list of processes comes from /proc; energy alone is little to judge by.
-        vital = {group: count for group, count in answers.items() if group is not Group.PROCESSES}
-        if any(vital.values()):
-            self._silent_since.pop(package.key, None)
-        elif vital.keys() - {Group.ENERGY}:
-            now = self._clock()
-            return now - self._silent_since.setdefault(package.key, now) > _SILENT_SECONDS
-        return False
 
     def _lost(self, package: Package) -> bool:
         """Something broke: is it that the card left the bus? AMD SMI itself answers any error then."""

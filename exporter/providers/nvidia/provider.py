@@ -149,6 +149,9 @@ class NvidiaProvider:
             if known is not None:
                 known.handle = None
             return Sample(device=device if known is None else known.device, lost=True)
+        except BrokenError:
+            # There is a handle at its address, so it is not known to be gone.
+            return Sample(device=device, taken_at=dict.fromkeys(groups, self._clock()), failed=("identity",))
 
     def close(self) -> None:
         if self._closed:
@@ -219,13 +222,17 @@ class NvidiaProvider:
                 yield self._handle("nvmlDeviceGetHandleByUUID", device.vendor_uuid)
 
     def _find(self, device: Device) -> Gpu:
-        """Look for a GPU that has no handle. Raises LostError."""
+        """Look for a GPU that has no handle. Raises LostError; BrokenError when it has one and does not say its name."""
         if self._driver_version is None:
             self._driver_version = self.version("nvmlSystemGetDriverVersion")
+        broken: BrokenError | None = None
         for handle in self._lookups(device):
             try:
                 gpu = self._identify(handle, None)
-            except (AbsentError, BrokenError, LostError):
+            except (AbsentError, UnknownError, LostError):
+                continue
+            except BrokenError as error:
+                broken = error
                 continue
             if gpu is not None and device.key == device.pci_address == gpu.device.pci_address:
                 # It slept when it was listed. The key stays as it is until the next enumeration.
@@ -233,7 +240,7 @@ class NvidiaProvider:
             if gpu is not None and gpu.device.key == device.key:
                 self._gpus[device.key] = gpu
                 return gpu
-        raise LostError(f"{device.key} is not found")
+        raise LostError(f"{device.key} is not found") if broken is None else broken
 
     def _confirm(self, device: Device) -> None:
         """Decide after an "unknown error" whether the GPU is lost: raises LostError when it has no handle any more."""

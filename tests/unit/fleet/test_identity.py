@@ -118,7 +118,7 @@ def test_the_other_provider_takes_over_without_a_step_of_energy_between_two_sens
 
 def test_a_card_that_changes_its_place_on_the_page_changes_the_blocks_it_shows_in() -> None:
     host = Host(card(1))
-    host.read(card(1), Group.ENERGY)  # its time stamp is all that the block shows
+    host.read(card(1), Group.ENERGY, power_watts=9.0)
     host.fleet.enumerated("amd", (card(1), card(2, vendor="amd")), host.now)
     before = host.versions
     host.fleet.enumerated("nvidia", (), host.now)

@@ -4,7 +4,7 @@ import pytest
 
 from exporter.config import SamplingConfig
 from exporter.fleet.groups import CUT_OFF_SECONDS
-from exporter.model import GpuState, Group, ProcessSample, Sample
+from exporter.model import GpuState, Group, PartitionSample, ProcessSample, Sample
 from tests.unit.fleet.hosts import ALL, WALL, Host, card
 
 READINGS = {
@@ -95,6 +95,80 @@ def test_load_that_stops_makes_a_device_stale_though_energy_goes_on() -> None:
     assert shown.state is GpuState.STALE
     assert shown.sample.power_watts == 300.0
     assert shown.sample.utilization_ratio is None
+
+
+NOTHING: dict[str, object] = {"failed": ("power_watts", "utilization_ratio", "temperature_celsius")}
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {},
+        {"processes": (), "process_counts": {"holding": 0}},
+        {"power_kind": "average", "power_scope": "gpu", "power_limit_default_watts": 700.0},
+        {"partitions": (PartitionSample(partition="0", profile="cpx"),)},
+    ],
+    ids=["nothing", "processes from elsewhere", "what power would be", "partitions without readings"],
+)
+def test_a_device_every_reading_of_which_breaks_is_stale_and_not_lost(kept: dict[str, object]) -> None:
+    host = reading_host()
+    last = host.cards["nvidia0"].last_sample_timestamp
+    provider_last = host.world.snapshots[0].last_sample_timestamp
+    states = []
+    for _ in range(17):
+        host.wait(1)
+        host.read(card(1), *ALL, **NOTHING, **kept)
+        shown = host.cards["nvidia0"]
+        states.append(shown.state)
+        assert shown.sample.power_watts is None, "a reading that broke is absent at once"
+        assert shown.last_sample_timestamp == last
+        assert host.world.snapshots[0].last_sample_timestamp == provider_last
+    assert states == [GpuState.OK] * 15 + [GpuState.STALE] * 2
+    assert shown.device == card(1)
+    assert host.world.snapshots[0].read_failures["power_watts"] == 17
+    host.wait(1)
+    host.read(card(1), Group.STATE, temperature_celsius={"gpu": 50.0})
+    assert host.cards["nvidia0"].state is GpuState.OK
+
+
+def test_a_device_that_never_gave_anything_is_stale_after_a_while() -> None:
+    host = Host(card(1))
+    for _ in range(17):
+        host.read(card(1), *ALL, **NOTHING)
+        assert host.cards["nvidia0"].last_sample_timestamp is None
+        host.wait(1)
+    assert host.cards["nvidia0"].state is GpuState.STALE
+
+
+def test_a_device_that_gives_anything_is_not_stale_whatever_breaks() -> None:
+    host = reading_host()
+    for _ in range(60):
+        host.wait(1)
+        host.read(card(1), Group.ENERGY, Group.LOAD, failed=("power_watts",), utilization_ratio=0.5)
+        host.read(card(1), Group.ENERGY, failed=("power_watts",))
+        assert host.cards["nvidia0"].state is GpuState.OK
+    assert host.cards["nvidia0"].sample.power_watts is None
+
+
+def test_a_device_whose_readings_break_is_stale_without_a_page_in_between_and_however_slowly_it_is_read() -> None:
+    host = Host(card(1), sampling=SamplingConfig(energy_seconds=10.0, load_seconds=60.0))
+    host.read(card(1), *ALL, **READINGS)
+    assert host.cards["nvidia0"].state is GpuState.OK
+    host.wait(10)
+    host.read(card(1), *ALL, **NOTHING)
+    host.wait(6)
+    assert host.cards["nvidia0"].state is GpuState.STALE
+
+
+def test_seconds_without_a_reading_are_not_covered() -> None:
+    host = reading_host()
+    for number in range(1, 31):
+        host.wait(1)
+        host.read(card(1), *ALL, **(NOTHING if 10 < number <= 20 else READINGS))
+    energy = host.cards["nvidia0"].energy
+    assert energy.covered_seconds == pytest.approx(19)
+    assert energy.gap_seconds == pytest.approx(11)
+    assert energy.total_joules == pytest.approx(19 * 300)
 
 
 def test_slow_sampling_has_time() -> None:
@@ -213,11 +287,11 @@ def test_a_device_in_question_is_hung_until_it_is_cleared() -> None:
 def test_released_devices_say_so_except_the_lost_ones() -> None:
     host = reading_host()
     host.give(Sample(device=card(2), lost=True))
-    host.fleet.released(True)
+    host.fleet.released(True, host.now)
     assert [shown.state for shown in host.cards.values()] == [GpuState.RELEASED, GpuState.LOST]
     assert empty(host.cards["nvidia0"].sample)
     assert host.world.released
-    host.fleet.released(False)
+    host.fleet.released(False, host.now)
     host.wait(1)
     host.read(card(1), *ALL, **READINGS)
     assert host.cards["nvidia0"].state is GpuState.OK
@@ -230,15 +304,15 @@ def test_what_was_read_before_a_release_is_not_shown_after_it(seconds: float) ->
     host = reading_host()
     host.wait(1)
     host.read(card(1), *ALL, **READINGS)
-    host.fleet.released(True)
+    host.fleet.released(True, host.now)
     down(host)
     host.wait(seconds)
-    host.fleet.released(False)
+    host.fleet.released(False, host.now)
     shown = host.cards["nvidia0"]
     assert empty(shown.sample)
     assert shown.sample.processes is None
     assert shown.sample.taken_at == {}
-    assert shown.state is GpuState.STALE
+    assert shown.state is GpuState.RELEASED
     assert shown.device == card(1)
     assert (shown.energy.total_joules, shown.busy_seconds) == (300, 0.5)
     down(host, up=True)
@@ -249,12 +323,12 @@ def test_what_was_read_before_a_release_is_not_shown_after_it(seconds: float) ->
 
 def test_a_release_that_is_repeated_forgets_nothing_that_was_read_since() -> None:
     host = reading_host()
-    host.fleet.released(True)
-    host.fleet.released(True)
-    host.fleet.released(False)
+    host.fleet.released(True, host.now)
+    host.fleet.released(True, host.now)
+    host.fleet.released(False, host.now)
     host.wait(1)
     host.read(card(1), *ALL, **READINGS)
-    host.fleet.released(False)
+    host.fleet.released(False, host.now)
     assert host.cards["nvidia0"].sample.power_watts == 300.0
 
 
@@ -263,10 +337,10 @@ def test_a_device_that_slept_or_was_lost_when_it_was_released() -> None:
     host.wait(1)
     host.give(Sample(device=card(1), asleep=True))
     host.give(Sample(device=card(2), lost=True))
-    host.fleet.released(True)
+    host.fleet.released(True, host.now)
     host.wait(1)
-    host.fleet.released(False)
-    assert [shown.state for shown in host.cards.values()] == [GpuState.STALE, GpuState.LOST]
+    host.fleet.released(False, host.now)
+    assert [shown.state for shown in host.cards.values()] == [GpuState.RELEASED, GpuState.LOST]
     host.give(Sample(device=card(1), asleep=True))
     assert host.cards["nvidia0"].state is GpuState.ASLEEP
     host.wait(600)

@@ -110,15 +110,16 @@ def test_partitions_and_processes_have_versions_of_their_own() -> None:
     host = Host(card(1))
     host.read(card(1), *ALL, partitions=(), processes=())
     before = host.versions
-    host.read(card(1), partitions=(PartitionSample(partition="gi1"),))
+    parts = (PartitionSample(partition="gi1", memory_used_bytes=0.0),)
+    host.read(card(1), partitions=parts)
     assert host.bumped(before) == set()  # not read: nothing was taken over
     host.wait(0.1)
-    host.read(card(1), Group.STATE, partitions=(PartitionSample(partition="gi1"),))
-    assert host.bumped(before) == {"energy", "partitions"}
+    host.read(card(1), Group.STATE, partitions=parts)
+    assert host.bumped(before) == {"energy", "partitions"}  # with the time stamp
     host.wait(0.1)
     before = host.versions
     host.read(card(1), Group.PROCESSES, processes=(ProcessSample(pid=1),))
-    assert host.bumped(before) == {"energy", "processes"}
+    assert host.bumped(before) == {"processes"}
 
 
 def test_health_of_a_provider_changes_the_exporter_block_alone_and_at_once() -> None:
@@ -245,7 +246,7 @@ def play(host: Host, step: tuple[object, ...]) -> None:
         case ("enumerate", provider, numbers):
             host.fleet.enumerated(provider, tuple(map(card, numbers)), host.now)
         case ("release", flag):
-            host.fleet.released(flag)
+            host.fleet.released(flag, host.now)
         case ("attribute", attribution):
             host.fleet.attributed(attribution, host.now)
         case ("took", seconds):

@@ -110,11 +110,11 @@ def test_a_library_that_fails_every_read_of_every_device_is_opened_anew() -> Non
     "sample",
     [
         Sample(device=B, taken_at=EVERY, power_watts=0.0, failed=("utilization_ratio",)),
-        Sample(device=B, taken_at=EVERY, processes=(), failed=("utilization_ratio",)),
+        Sample(device=B, taken_at=EVERY, temperature_celsius={"gpu": 0.0}, failed=("utilization_ratio",)),
         Sample(device=B, taken_at=EVERY),
         broken(B, {Group.ENERGY: 1.0}),
     ],
-    ids=["one answers", "an empty list", "nothing is supported", "energy alone"],
+    ids=["one answers", "a temperature", "nothing is supported", "energy alone"],
 )
 def test_one_device_that_gives_something_is_proof_that_the_library_works(sample: Sample) -> None:
     judge = recycling()
@@ -122,6 +122,15 @@ def test_one_device_that_gives_something_is_proof_that_the_library_works(sample:
         judge.sampled(broken(A))
         judge.sampled(sample)
     assert judge.judge(SMALL, 50.0) == (Verdict.KEEP, "")
+
+
+def test_what_is_known_without_the_driver_is_no_proof_that_the_library_works() -> None:
+    judge = recycling()
+    kept = {"processes": (), "partitions": (), "power_limit_default_watts": 700.0, "power_kind": "average"}
+    for _ in range(BROKEN_PASSES):
+        judge.sampled(Sample(device=B, taken_at=EVERY, failed=("utilization_ratio",), **kept))
+        judge.sampled(broken(A))
+    assert judge.judge(SMALL, 50.0)[0] is Verdict.END
 
 
 def test_a_lost_device_neither_accuses_nor_excuses_the_library() -> None:
