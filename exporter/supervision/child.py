@@ -50,6 +50,8 @@ class Child:
         """Why it is not understood."""
         self.stuck_on: str | None = None
         """The device whose read never returned."""
+        self.crashed_in: str | None = None
+        """The device in whose read an exception ended it, or a signal that nobody sent."""
         self.settled = False
         """Its end has been accounted for."""
         self.ending_at: float | None = None

@@ -1,4 +1,4 @@
-"""Which device is to blame when a read never returns, and when it is tried again. Pure."""
+"""Which device is to blame when a read never returns or crashes, and when it is tried again. Pure."""
 
 import enum
 from collections.abc import Iterable
@@ -19,11 +19,11 @@ class Verdict(enum.Enum):
     OUTAGE = enum.auto()
     """It is not this device: the provider as a whole does not answer."""
 
-    def told(self, key: str, deadline: float) -> str:
-        """Return it in words, for the device that missed its deadline of so many seconds."""
+    def told(self, key: str, what: str) -> str:
+        """Return it in words, for the device that did `what`."""
         if self is Verdict.OUTAGE:
             return "one device after the other does not answer"
-        reason = f"device {key} did not answer within {deadline:g} s"
+        reason = f"device {key} {what}"
         if self is Verdict.STRIKE:
             return reason
         return f"{reason} for the second time: the others go on without it, and it is tried again now and then"
@@ -65,7 +65,7 @@ class Quarantine:
         return tuple(sorted(times, key=times.__getitem__))
 
     def missed(self, key: str, devices: Iterable[str], now: float, answered: Iterable[str] = ()) -> Verdict:
-        """Judge a read of `key` that did not return in time, where the provider serves `devices`.
+        """Judge a read of `key` that did not return, in time or at all, where the provider serves `devices`.
 
         `answered`: devices that the same worker has read before. When they are all that are above suspicion, it is this
         device that does not work, and not the provider.

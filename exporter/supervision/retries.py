@@ -12,7 +12,7 @@ RETRY_SECONDS = 1.0
 LONGEST_PATIENCE_SECONDS = 600.0
 _CRASHES = 3
 _CRASH_WINDOW_SECONDS = 60.0
-_FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)
+FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)
 """No library ends its process with these: it was an operator, or the kernel for want of memory."""
 
 
@@ -49,7 +49,7 @@ class Retries:
         if failure.cause == "lost" and child.passed and not child.sampled:
             # A GPU that stays off the bus: opening the library again and again helps nobody.
             self.patience = min(LONGEST_PATIENCE_SECONDS, self.patience * 2)
-        if failure.cause != "crash" or (status in _FROM_OUTSIDE and not child.killed):
+        if failure.cause != "crash" or (status in FROM_OUTSIDE and not child.killed):
             return failure
         self._crashes = [at for at in self._crashes if now - at < _CRASH_WINDOW_SECONDS] + [now]
         self._unusable |= len(self._crashes) >= _CRASHES

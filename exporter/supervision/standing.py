@@ -1,6 +1,6 @@
 """What is said of a provider and its devices: up or down, in question or not, why, and whether that is news. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from exporter.model import GpuState
 from exporter.supervision.actions import Action, State, Status
@@ -53,6 +53,13 @@ class Standing:
         if key in self._hung:
             self._hung.discard(key)
             self._say(State(key, GpuState.OK, "", not self._is_restless))
+
+    def absolve(self, but: Container[str]) -> None:
+        """Take devices out of question without their having answered, all but these."""
+        for key in sorted(self._hung):
+            if key not in but:
+                self._hung.discard(key)
+                self._say(State(key, GpuState.OK, "", news=False))
 
     def is_well(self, clock: float) -> bool:
         """Tell whether it has been up for a minute, and let bygones be bygones if so."""

@@ -90,10 +90,10 @@ class Supervisor:
         """
         if self._closed:
             return
-        seconds = self._workers.release_seconds
-        self.released_until = time.monotonic() + seconds
+        now, seconds = time.monotonic(), self._workers.release_seconds
+        self.released_until = now + seconds
         logger.info("the devices are released", extra={"for_seconds": f"{seconds:g}"})
-        self._fleet.released(True)
+        self._fleet.released(True, now)
         for keeper in self._keepers:
             keeper.release()
 
@@ -103,7 +103,7 @@ class Supervisor:
             return
         self.released_until = None
         logger.info("the devices are taken up again")
-        self._fleet.released(False)
+        self._fleet.released(False, time.monotonic())
         for keeper in self._keepers:
             keeper.take_up()
 

@@ -13,12 +13,13 @@ from exporter.fleet import MOST_DEVICES
 from exporter.model import Sample
 from exporter.supervision import frames
 from exporter.supervision.actions import Abandoned, Action, Ask, Kept, Kill, Restarted, Spawn
+from exporter.supervision.blame import Blame
 from exporter.supervision.child import Child, Role
 from exporter.supervision.children import Children
-from exporter.supervision.quarantine import Quarantine, Verdict
+from exporter.supervision.quarantine import Quarantine
 from exporter.supervision.recycling import Recycling, Usage
 from exporter.supervision.recycling import Verdict as Judgement
-from exporter.supervision.retries import Retries, end
+from exporter.supervision.retries import FROM_OUTSIDE, Retries, end
 from exporter.supervision.standing import Standing
 
 MAX_CHILDREN = 4
@@ -41,6 +42,7 @@ class Watch:
         self._actions: list[Action] = []
         self._standing = Standing(self._actions.append, self._credited)
         self._quarantine = Quarantine(random)
+        self._blame = Blame(self._quarantine, self._standing, self._deadline)
         self._retries = Retries(random, now)
         self._recycling = Recycling(workers, random, now)
         self._replaced_for = ""
@@ -116,6 +118,7 @@ class Watch:
         child = self._children.get(number)
         if child is None or child.ending:
             return []
+        reading = child.reading
         child.heard(report, self._clock(now), self._deadline, self._open_deadline)
         match report:
             case frames.Sampled(sample):
@@ -129,8 +132,13 @@ class Watch:
                     self._hand_over(child, keys, now)
                 if child.role is Role.WORKER:
                     self._enumerated(child, keys, now)
-            case frames.Failed():
+            case frames.Failed(cause):
                 child.failure = report
+                if cause == "crash":
+                    child.crashed_in = reading
+                elif child.role is Role.WORKER:
+                    # The library answers, if only that it is of no use: nothing hangs in it.
+                    self._blame.absolve()
                 # It closes the library, which may hang like any other call.
                 child.ending_at = self._clock(now) + SHUTDOWN_SECONDS
             case _:
@@ -342,21 +350,12 @@ class Watch:
             return
         child.settled = True
         self._actions.append(Restarted("hang"))
-        reason, verdict = "the worker is stopped by a signal or a debugger", None
-        suspects: tuple[str, ...] = ()
-        if child.stuck_on is not None:
-            verdict = self._quarantine.missed(child.stuck_on, self._devices, now, child.answered)
-            reason = verdict.told(child.stuck_on, self._deadline)
-            suspects = (child.stuck_on,) if verdict is not Verdict.OUTAGE else (*self._devices, child.stuck_on)
-        elif not is_stopped:
-            reason, suspects = f"the worker hangs while {child.activity.value}", self._devices
-        for key in suspects:
-            self._standing.suspect(key, reason)
-        if verdict in (Verdict.STRIKE, Verdict.QUARANTINE):
+        judgement = self._blame.hung(child, self._devices, now, is_stopped=is_stopped)
+        if judgement.soon:
             self._retries.soon(now)
         else:
             self._retries.later(now)
-        self._fell(reason, now)
+        self._fell(judgement.reason, now)
 
     def _settle(self, child: Child, now: float, status: int | None) -> None:
         """Account for the end of a child, or for its being given up (no status)."""
@@ -367,6 +366,10 @@ class Watch:
             failure = self._retries.ended(child, status, now)
             if failure.cause != "unavailable":
                 self._actions.append(Restarted(failure.cause))
+            if child.failure is None and not child.killed and status not in (None, *FROM_OUTSIDE):
+                child.crashed_in = child.reading
+            if self._blame.crashed(child, self._devices, now):
+                self._retries.soon(now)
             self._fell(failure.reason, now)
         elif self._released:
             pass

@@ -222,7 +222,7 @@ class NvidiaProvider:
                 yield self._handle("nvmlDeviceGetHandleByUUID", device.vendor_uuid)
 
     def _find(self, device: Device) -> Gpu:
-        """Look for a GPU that has no handle. Raises LostError; BrokenError when it has one and does not say its name."""
+        """Look for a GPU that has no handle. Raises LostError; BrokenError when there is one that tells no identity."""
         if self._driver_version is None:
             self._driver_version = self.version("nvmlSystemGetDriverVersion")
         broken: BrokenError | None = None

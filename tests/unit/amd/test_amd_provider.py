@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from exporter.fleet import groups
-from exporter.model import Device, Group, Groups, Sample
+from exporter.model import Device, Group, Sample
 from exporter.providers.protocol import ProviderError
 from tests.unit.amd.vendor import ADDRESS, ALL, FakeAmdsmi, Handle, error, gpu, provider, read
 

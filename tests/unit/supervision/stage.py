@@ -24,6 +24,7 @@ class Stage:
         self.play: Callable[[Spawn], None] = self.serve
         """What a child does when it is started."""
         self.hang: set[str] = set()
+        self.crash: set[str] = set()
         self.lost: set[str] = set()
         self.stopped: set[int] = set()
         self.spawns: list[Spawn] = []
@@ -48,7 +49,7 @@ class Stage:
         self.act(self.watch.ended(child, status, self.now))
 
     def serve(self, spawn: Spawn) -> None:
-        """Open, enumerate, and read at every tick until a device hangs."""
+        """Open, enumerate, and read at every tick until a device hangs or crashes."""
         devices = tuple(Device(vendor="test", key=key) for key in self.devices)
         self.say(spawn.child, frames.Opened("1.0"), frames.Enumerating(), frames.Enumerated(devices))
         self.busy[spawn.child] = (spawn, False)
@@ -62,6 +63,9 @@ class Stage:
             keys = [spawn.only] if spawn.only else sorted(keys, key=lambda key: rank.get(key, 0))
             for key in keys:
                 self.say(child, frames.Reading(key))
+                if key in self.crash:
+                    self.end(child, -11)
+                    break
                 if key in self.hang:
                     self.busy[child] = (spawn, True)
                     break
