@@ -48,8 +48,13 @@ def merge(
         allocations=tuple(itertools.islice(allocations, MOST_ALLOCATIONS)),
         sources=sources,
         unplaced_devices=unknown + sum(found.unplaced_devices for found in findings),
-        unplaced_processes=len(asked.keys() - sights.ended) - sum(owner.workload is not None for owner in placed),
+        unplaced_processes=len(asked.keys() - sights.ended) - sum(map(_is_placed, placed)),
     )
+
+
+def _is_placed(owner: Owner) -> bool:
+    """Whether the workload can be told: a pid without a start may be that of another process."""
+    return owner.workload is not None and owner.started is not None
 
 
 def _holders(question: Question, grants: Iterable[Grant]) -> tuple[dict[Target, dict[str, Workload]], int]:

@@ -81,6 +81,15 @@ def test_processes_that_are_not_placed_are_counted() -> None:
     assert given.unplaced_processes == 2
 
 
+def test_a_process_of_which_nobody_could_tell_the_start_is_not_placed() -> None:
+    # The pid may have been given to another one since the driver was asked.
+    unsure = Process(7)
+    seen = {unsure: Seen(pid=7, started=1, name="a", uid=0, place=Place(level=Level.SERVICE, unit="a.service"))}
+    held = Held(device=Device(vendor="nvidia", key="GPU-a"), processes=(unsure,))
+    given = merge(Question(held=(held,)), Sights(seen=seen, users={0: "root"}), [], ())
+    assert given.unplaced_processes == 1
+
+
 def test_what_was_seen_of_an_earlier_question_is_left_out() -> None:
     gone = Process(9, 1)
     seen = {gone: Seen(pid=9, started=1, name="a", uid=0, place=Place(level=Level.ROOT))}
