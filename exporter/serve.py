@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from exporter import __version__, early, logs
 from exporter.config import Config, WebConfig
@@ -24,12 +25,14 @@ from exporter.supervision.attributor import Attributor
 from exporter.supervision.frames import WorkerRequest
 from exporter.supervision.supervisor import Supervisor
 from exporter.systemd import Systemd
-from exporter.web.guard import Guard
 from exporter.web.limits import Limits, fitted, needed
 from exporter.web.listen import ListenError, passed_sockets
 from exporter.web.routes import PROBES, build
 from exporter.web.server import Server
 from exporter.web.server import serve as listen
+
+if TYPE_CHECKING:
+    from exporter.web.guard import Guard  # it brings YAML and hashing, which only those with such a file are to pay
 
 logger = logging.getLogger(__name__)
 
@@ -54,14 +57,14 @@ def serve(config: Config, read: Callable[[], Config]) -> int:
 
     Returns the exit code: 0, 1 when it could not serve, or LASTING_FAILURE. Raises ConfigError.
     """
-    guard = None if config.web.config_file is None else Guard.load(config.web.config_file)
+    guard = None if config.web.config_file is None else _guard(config.web.config_file)
     with asyncio.Runner() as runner:
         code = runner.run(_serve(config, read, guard))
         _ignore_signals(runner.get_loop())
     return code
 
 
-async def _serve(config: Config, read: Callable[[], Config], guard: Guard | None) -> int:
+async def _serve(config: Config, read: Callable[[], Config], guard: "Guard | None") -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in _ENDS:
@@ -131,6 +134,12 @@ async def _serve(config: Config, read: Callable[[], Config], guard: Guard | None
     )
     tasks = [asyncio.create_task(each) for each in aside]
     return await _until(stop, supervisor, attributor, server, journal, systemd, tasks)
+
+
+def _guard(path: str) -> "Guard":
+    from exporter.web.guard import Guard  # noqa: PLC0415 -- as above
+
+    return Guard.load(path)
 
 
 def _ignore_signals(loop: asyncio.AbstractEventLoop) -> None:

@@ -4,12 +4,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from exporter.config import Config, ConfigError
 from exporter.daemon.changes import changes, held_back
 from exporter.fleet import Fleet
 from exporter.systemd import Systemd
-from exporter.web.guard import Guard
+
+if TYPE_CHECKING:
+    from exporter.web.guard import Guard  # it brings YAML and hashing, which only those with such a file are to pay
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +27,7 @@ class Reloader:
         self,
         config: Config,
         read: Callable[[], Config],
-        guard: Guard | None,
+        guard: "Guard | None",
         apply: Callable[[Config], None],
         fleet: Fleet,
         systemd: Systemd,

@@ -4,16 +4,19 @@ import asyncio
 import logging
 import socket
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from exporter.addresses import written
 from exporter.model import WebCounts
 from exporter.web.accept import Listener
 from exporter.web.connection import Connection
-from exporter.web.guard import Guard
 from exporter.web.limits import Limits
 from exporter.web.listen import open_sockets
 from exporter.web.messages import Handler, Request, Response, plain
 from exporter.web.site import Site
+
+if TYPE_CHECKING:
+    from exporter.web.guard import Guard  # it brings YAML and hashing, which only those with such a file are to pay
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +26,7 @@ MAX_FAILURES_LOGGED = 100
 class Server:
     """Made by `serve`. Lives in the event loop that made it."""
 
-    def __init__(self, handler: Handler, limits: Limits, uncounted: frozenset[str], guard: Guard | None) -> None:
+    def __init__(self, handler: Handler, limits: Limits, uncounted: frozenset[str], guard: "Guard | None") -> None:
         self._handler = handler
         self._guard = guard
         self._site = Site(
@@ -127,7 +130,7 @@ async def serve(
     *,
     limits: Limits | None = None,
     uncounted: frozenset[str] = frozenset(),
-    guard: Guard | None = None,
+    guard: "Guard | None" = None,
     sockets: Sequence[socket.socket] | None = None,
 ) -> Server:
     """Serve until `close`.

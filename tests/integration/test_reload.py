@@ -144,7 +144,7 @@ class Guarded:
         self.config = folder / "c.yaml"
         self.config.write_text("web: {config_file: web.yaml}\n")
         self.daemon = start("--provider", "simulated", "--config.file", str(self.config), ready=False)
-        self.daemon.until(lambda: self.get().status == 200)
+        self.daemon.until(lambda: b"\ngpu_clock_hertz" in self.get().body)
         assert self.daemon.get().status == 401
 
     def web(self, name: str, text: str) -> None:

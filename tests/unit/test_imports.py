@@ -1,6 +1,7 @@
 """Imports point one way, the core touches no machine, and vendors' packages stay in the worker."""
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
@@ -134,6 +135,14 @@ def test_only_its_opener_imports_a_vendors_provider(vendor: str) -> None:
         if f"{found.imported}.".startswith(home) and not f"{found.importer}.".startswith(home) and not is_opener(found)
     ]
     assert reaching == []
+
+
+def test_the_daemon_loads_what_a_web_configuration_takes_only_with_one() -> None:
+    script = "import exporter.cli, exporter.serve, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "exporter.web.server" in loaded
+    assert loaded & {"exporter.web.guard", "yaml", "bcrypt", "hashlib", "pynvml", "amdsmi"} == set()
 
 
 def test_imports_are_found_at_all() -> None:
