@@ -154,7 +154,8 @@ def test_no_page_shows_what_was_read_before_the_release(start_daemon: Start, tmp
         return is_whole(page)
 
     host.daemon.scrape_until(is_whole_and_no_part_is_older)
-    assert states <= {"released", "stale", "ok"}
+    assert states <= {"released", "ok"}
+    assert "GPU is" not in host.daemon.log
 
 
 def test_both_signals_may_be_repeated(start_daemon: Start, tmp_path: Path) -> None:

@@ -321,6 +321,24 @@ def test_what_was_read_before_a_release_is_not_shown_after_it(seconds: float) ->
     assert (shown.state, shown.sample.power_watts, shown.sample.utilization_ratio) == (GpuState.OK, 100.0, None)
 
 
+@pytest.mark.parametrize("up", [True, False])
+def test_a_device_that_is_not_read_after_a_release_is_stale_soon(*, up: bool) -> None:
+    host = reading_host()
+    host.fleet.released(True, host.now)
+    down(host)
+    host.wait(600)
+    host.fleet.released(False, host.now)
+    down(host, up=up)
+    host.wait(CUT_OFF_SECONDS)
+    assert host.cards["nvidia0"].state is GpuState.RELEASED
+    host.wait(0.1)
+    assert host.cards["nvidia0"].state is GpuState.STALE
+    host.wait(600)
+    assert host.cards["nvidia0"].state is GpuState.STALE
+    host.read(card(1), Group.LOAD, utilization_ratio=1.0)
+    assert host.cards["nvidia0"].state is GpuState.OK
+
+
 def test_a_release_that_is_repeated_forgets_nothing_that_was_read_since() -> None:
     host = reading_host()
     host.fleet.released(True, host.now)

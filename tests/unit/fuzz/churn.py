@@ -189,7 +189,7 @@ class Churn:
         fleet.expected(provider, random.choice((None, 0, 8, self.tick_number)))
         fleet.pass_took(provider, random.choice(list(Group)), random.random())
         fleet.abandoned(random.choice((0, 1)))
-        fleet.released(random.random() < 0.05)
+        fleet.released(random.random() < 0.05, self.now)
         fleet.configured(well=random.random() < 0.5, wall=WALL + self.now)
         fleet.served(WebCounts(refused=self.tick_number))
 
