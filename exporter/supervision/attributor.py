@@ -26,9 +26,8 @@ from exporter.supervision.process import ChildProcess
 from exporter.supervision.questions import Questions, has_devices
 from exporter.supervision.sourcelog import SourceLog
 
-TICK_SECONDS = 0.5
-ASK_SECONDS = 1.0
-"""Between two questions at least; new processes and devices are asked about at once."""
+TICK_SECONDS = 1.0
+"""Between two questions at least: new processes and devices are asked about as soon as one of them is over."""
 LONGEST_SECONDS = 30.0
 """Between two questions at most, whatever the interval of processes: allocations change without them."""
 DEADLINE_SECONDS = 20.0
@@ -93,7 +92,7 @@ class Attributor:
         self._publish = publish
         self._start = Start(config=config)
         self._enabled = config.enabled
-        self._interval = max(ASK_SECONDS, min(interval, LONGEST_SECONDS))
+        self._interval = max(TICK_SECONDS, min(interval, LONGEST_SECONDS))
         self._module = module
         self._deadline = deadline
         self._loop = asyncio.get_running_loop()
@@ -158,7 +157,7 @@ class Attributor:
         if self._agent is None and self._enabled and now >= self._spawn_at and has_devices(self._world()):
             self._spawn(now)
         agent = self._agent
-        if agent is not None and not agent.killed and self._asked_at is None and now - self._last_ask >= ASK_SECONDS:
+        if agent is not None and not agent.killed and self._asked_at is None:
             self._ask(agent, now)
         if self._answer is None and now - self._answered_at > KEPT_SECONDS:
             self._forget_claims()

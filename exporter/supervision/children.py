@@ -33,7 +33,10 @@ class Children:
 
     def live(self, role: Role) -> Child | None:
         """Return the one with this role that was not given up, though it may be about to end."""
-        return next((child for child in self if child.role is role and not child.abandoned), None)
+        for child in self._children.values():  # asked at every report
+            if child.role is role and not child.abandoned:
+                return child
+        return None
 
     def running(self, role: Role) -> Child | None:
         """Return the one with this role that is not about to end."""
