@@ -183,6 +183,8 @@ class Connection:
             self._refuse(505, "neither HTTP/1.0 nor HTTP/1.1")
         elif len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers) > limits.head_bytes:
             self._refuse(431, "the head is too large")
+        elif {b"content-length", b"transfer-encoding"} <= {name for name, _ in event.headers}:
+            self._refuse(400, "it says twice how long it is")  # what is in front of us may have taken the other
         else:
             length = max((int(value) for name, value in event.headers if name == b"content-length"), default=0)
             # We want no bodies: what is long, or waits to be asked for, is answered without it.
