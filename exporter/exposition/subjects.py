@@ -68,11 +68,13 @@ def _processes(labels: Sequence[str]) -> Callable[[World], Iterator[tuple[Base, 
 
 
 def _owners(world: World) -> Iterator[tuple[Base, Owner]]:
-    """Each pid once, on however many devices it is."""
+    """Each pid once, on however many devices it is: as the process that has it, where it was recycled meanwhile."""
     owners: dict[int, Owner] = {}
     for _, device in _devices(world):
         for owner in device.process_owners:
-            owners.setdefault(owner.pid, owner)
+            known = owners.setdefault(owner.pid, owner)
+            if (owner.started or 0) > (known.started or 0):
+                owners[owner.pid] = owner
     for pid, owner in owners.items():
         yield (str(pid),), owner
 

@@ -128,6 +128,16 @@ def test_without_labels_the_processes_of_a_device_are_one_series() -> None:
     assert b'gpu_process_memory_used_bytes{gpu="nvidia0",uuid="GPU-0"} 9.0\n' in shown
 
 
+def test_of_a_pid_that_was_recycled_between_two_lists_the_newest_process_has_the_owner() -> None:
+    gone = Owner(pid=7, started=5, name="python", user="ann", workload=POD)
+    there = Owner(pid=7, started=900, name="bash", user="bob")
+    unsure = Owner(pid=7, name="sh")
+    for owners in ((gone, there, unsure), (unsure, there, gone)):
+        devices = tuple(shared(number, process_owners=(owner,)) for number, owner in enumerate(owners))
+        (info,) = lines(page(world(*devices)), "gpu_process_info")
+        assert 'user="bob"' in info
+
+
 def test_a_process_on_two_gpus_has_one_owner() -> None:
     owner = Owner(pid=7, started=5, name="python", user="ann", workload=POD)
     other = Owner(pid=8, name="Xorg")
