@@ -1,5 +1,6 @@
 """How a log record becomes one line on standard error, in logfmt or JSON."""
 
+import contextlib
 import json
 import logging
 import os
@@ -60,14 +61,20 @@ class Unhurried(logging.Handler):
         data = f"{self.format(record)}\n".encode("utf-8", "backslashreplace")
         if self._torn:
             data = b"\n" + data
-        # A pipe that is ready takes so much without waiting.
-        for start in range(0, len(data), select.PIPE_BUF):
-            if not self._poll.poll(0):
-                self._torn |= start > 0
-                return False
-            os.write(self.descriptor, data[start : start + select.PIPE_BUF])
-        self._torn = False
-        return True
+        left = len(data)
+        while left and (taken := self._taken(data[-left:][: select.PIPE_BUF])):
+            left -= taken
+        self._torn = left > 0 and (self._torn or left < len(data))
+        return not left
+
+    def _taken(self, piece: bytes) -> int:
+        """Return how much of it is written, 0 when that would mean waiting, or fails, as on a disk that is full."""
+        if not self._poll.poll(0):
+            return 0
+        with contextlib.suppress(OSError):
+            # A pipe that is ready takes PIPE_BUF without waiting.
+            return os.write(self.descriptor, piece)
+        return 0
 
 
 def _unhurried(descriptor: int) -> Unhurried:

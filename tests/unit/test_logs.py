@@ -3,8 +3,10 @@ import json
 import logging
 import os
 import re
+import resource
 import select
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,6 +119,27 @@ def test_a_pipe_that_nobody_reads_loses_lines_and_is_told_how_many() -> None:
     finally:
         os.close(reader)
         os.close(writer)
+
+
+def test_a_disk_that_is_full_loses_lines_and_is_told_how_many(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with path.open("wb") as file:
+        handler = logs.Unhurried(file.fileno())
+        handler.setFormatter(logging.Formatter("%(message)s%(lines)s", defaults={"lines": ""}))
+        long = "x" * 3000
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))  # the last write that fits is cut short
+        try:
+            for _ in range(10):
+                handler.emit(logging.makeLogRecord({"msg": long}))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        handler.emit(logging.makeLogRecord({"msg": "after"}))
+    *whole, torn, told, after, rest = path.read_text().split("\n")
+    assert whole == [long] * 3
+    assert long.startswith(torn)
+    assert told.endswith("7")
+    assert (after, rest) == ("after", "")
 
 
 def test_lines_that_were_lost_are_told_of_in_another_format_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
