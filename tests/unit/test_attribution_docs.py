@@ -89,7 +89,7 @@ def test_series_that_are_shown_have_the_labels_of_their_metrics() -> None:
     lines = [line for block in blocks("") for line in block.splitlines()]
     assert len(lines) > 10
     for line in lines:
-        name, _, labels = line.partition("}")[0].partition("{")
+        name, _, labels = line.rpartition(" ")[0].partition("{")
         assert set(re.findall(r'(\w+)="', labels)) <= LABELS[name], line
 
 
