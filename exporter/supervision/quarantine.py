@@ -117,6 +117,12 @@ class Quarantine:
         waiting = [(held.try_at, key) for key, held in self._held.items() if held.try_at <= now]
         return min(waiting)[1] if waiting else None
 
+    def taken_up(self, now: float) -> None:
+        """Try all that are held as soon as can be: they may have been reset while they were released."""
+        for held in self._held.values():
+            held.try_at = now
+            held.backoff.reset()
+
     def tried(self, key: str, now: float, *, answered: bool) -> None:
         """Note the end of a probe. A device that answered is taken back, on probation: one miss holds it again."""
         held = self._held.get(key)

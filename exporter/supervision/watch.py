@@ -217,6 +217,7 @@ class Watch:
             self._released = False
             self._standing.start_over(self._clock(now))
             self._retries.taken_up(now)
+            self._quarantine.taken_up(now)
             self._start_children(now)
         return self._drained()
 

@@ -197,3 +197,18 @@ def test_time_down_counts_from_the_first_failure_after_the_last_good_minute() ->
     later = stage.watch.down_seconds(stage.now)
     assert later is not None
     assert later <= down + 1, "a stall is no failure"
+
+
+def test_a_device_held_apart_is_tried_at_once_after_a_release_which_may_have_been_its_cure() -> None:
+    stage = Stage()
+    held_apart(stage)
+    stage.run(200)  # by now it is tried once a minute
+    stage.act(stage.watch.release(stage.now))
+    for child in stage.watch.children:
+        stage.end(child, 0)
+    stage.hang.clear()
+    stage.act(stage.watch.take_up(stage.now))
+    began = len(stage.spawns) - 1
+    stage.run(2)
+    assert [spawn.only for spawn in stage.spawns[began:]] == [None, "b"]
+    assert Ask(stage.spawns[began].child, frames.Exclude(())) in stage.log
