@@ -87,7 +87,7 @@ static double track_between(const track *k, double a, double b)
 static double last_update(double t, double period)
 {
     if (t <= 0) return 0;
-    return period > 0 ? floor(t / period) * period : t;
+    return period > 0 ? fmin(t, floor(t / period) * period) : t;
 }
 
 static double track_mean(const track *k, double t, double window, double period)

@@ -115,7 +115,7 @@ def last_update(t: float, period: float) -> float:
     """Return the last multiple of `period` that is not after `t`; 0 is continuous."""
     if t <= 0:
         return 0.0
-    return math.floor(t / period) * period if period > 0 else t
+    return min(t, math.floor(t / period) * period) if period > 0 else t  # the product may be rounded up
 
 
 def merged(segments: Iterable[Segment]) -> tuple[Segment, ...]:

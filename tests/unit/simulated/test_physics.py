@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exporter.providers.simulated.physics import Segment, Track, Warmth, Window, heated, last_update
@@ -58,6 +58,7 @@ def test_nothing_happens_before_the_epoch() -> None:
 
 
 @given(TRACKS, TIMES, st.floats(0.01, 3.0), st.floats(0.01, 1.0))
+@example(Track((), (Segment(1.0, 0.0),)), 1.9, 1.0, 0.02)  # 95 * 0.02 is above 1.9
 def test_a_sensor_shows_the_mean_over_its_window_before_its_last_update(
     track: Track, t: float, window: float, period: float
 ) -> None:
