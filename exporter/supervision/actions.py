@@ -11,6 +11,7 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True):
     child: int
     exclude: tuple[str, ...] = ()
     last: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
     only: str | None = None
     patience_seconds: float = ALL_LOST_SECONDS
     """As of `frames.Start`."""

@@ -42,6 +42,8 @@ class Start(_Frame, frozen=True, kw_only=True):
     """Keys of devices that are enumerated and not read."""
     last: tuple[str, ...] = ()
     """Keys of devices that are read after the others, in this order."""
+    known: tuple[str, ...] = ()
+    """Keys of devices that were there before: while one is missing, they are enumerated more often."""
     only: str | None = None
     """A probe: read this device once, say so, and end."""
     patience_seconds: float = ALL_LOST_SECONDS

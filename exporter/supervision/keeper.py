@@ -140,6 +140,7 @@ class Keeper:
             sampling=self._sampling,
             exclude=action.exclude,
             last=action.last,
+            known=action.known,
             only=action.only,
         )
         try:

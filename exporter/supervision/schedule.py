@@ -73,10 +73,13 @@ class Schedule:
     def enumeration_due(self, now: float) -> bool:
         return now >= self._enumerate_at
 
-    def enumerated(self, keys: Sequence[str], now: float) -> None:
-        """Take the devices that are to be read, in the order of reading; new ones are read completely at once."""
+    def enumerated(self, keys: Sequence[str], now: float, *, missing: bool = False) -> None:
+        """Take the devices that are to be read, in the order of reading; new ones are read completely at once.
+
+        `missing`: there was one more under another worker. Lost when the library was opened, it is not listed at all.
+        """
         self._devices = {key: self._devices.get(key) or _Device() for key in keys}
-        lost = not keys or any(device.lost for device in self._devices.values())
+        lost = missing or not keys or any(device.lost for device in self._devices.values())
         self._enumerate_at = now + (ENUMERATE_LOST_SECONDS if lost else ENUMERATE_SECONDS)
 
     def observed(self, sample: Sample, now: float) -> None:

@@ -50,6 +50,8 @@ class Watch:
         self._children = Children()
         self._released = False
         self._devices: tuple[str, ...] = ()
+        self._known: tuple[str, ...] = ()
+        """Devices that were ever enumerated, those seen last at the end."""
 
     def limit(self, workers: WorkersConfig) -> None:
         """Take other limits from here on."""
@@ -273,7 +275,9 @@ class Watch:
         # Those that may hang again come last: by then the others have been read.
         exclude, last = tuple(sorted(child.excluded)), self._quarantine.struck
         patience = self._retries.patience
-        self._actions.append(Spawn(child=child.number, exclude=exclude, last=last, patience_seconds=patience))
+        self._actions.append(
+            Spawn(child=child.number, exclude=exclude, last=last, known=self._known, patience_seconds=patience)
+        )
 
     def _hand_over(self, successor: Child, keys: tuple[str, ...], now: float) -> None:
         worker = self._children.live(Role.WORKER)
@@ -326,6 +330,7 @@ class Watch:
 
     def _enumerated(self, child: Child, keys: tuple[str, ...], now: float) -> None:
         self._devices = keys
+        self._known = (*(key for key in self._known if key not in keys), *keys)[-MOST_DEVICES:]
         self._quarantine.enumerated(keys)
         self._recycling.enumerated(key for key in keys if key not in child.excluded)
         child.answered = {key: present for key, present in child.answered.items() if key in keys}

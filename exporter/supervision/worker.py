@@ -108,7 +108,8 @@ class Worker:
         self._chosen = self._excluded
         chosen = [key for key in self._devices if key not in self._excluded]
         rank = {key: place for place, key in enumerate(self._start.last, 1)}
-        schedule.enumerated(sorted(chosen, key=lambda key: rank.get(key, 0)), self._clock())
+        missing = not self._devices.keys() >= set(self._start.known)
+        schedule.enumerated(sorted(chosen, key=lambda key: rank.get(key, 0)), self._clock(), missing=missing)
 
     def _pass(self, provider: Provider, schedule: Schedule, due: list[tuple[str, Groups]]) -> None:
         took: dict[Group, float] = {}

@@ -177,6 +177,15 @@ def test_devices_are_enumerated_every_minute() -> None:
     assert schedule.enumeration_due(START + 60)
 
 
+def test_while_one_is_missing_devices_are_enumerated_more_often() -> None:
+    schedule = make()
+    schedule.enumerated(("a",), START, missing=True)
+    assert not schedule.enumeration_due(START + 9)
+    assert schedule.enumeration_due(START + 10)
+    schedule.enumerated(("a", "b"), START + 10)
+    assert not schedule.enumeration_due(START + 69)
+
+
 def test_without_devices_there_is_nothing_to_do_but_to_enumerate() -> None:
     schedule = make()
     assert schedule.enumeration_due(START)

@@ -80,6 +80,16 @@ def test_a_crash_is_counted_and_told_with_its_signal() -> None:
     assert stage.watch.worker == 2
 
 
+def test_a_worker_is_told_of_devices_that_were_there_before_it() -> None:
+    stage = Stage()
+    stage.run(1)
+    stage.devices = ("a", "d")
+    for _ in range(2):
+        stage.end(stage.spawns[-1].child, -11)
+        stage.run(5)
+    assert [spawn.known for spawn in stage.spawns] == [(), ("a", "b", "c"), ("b", "c", "a", "d")]
+
+
 def test_an_exit_that_nobody_asked_for_is_a_crash() -> None:
     stage = Stage()
     stage.run(5)

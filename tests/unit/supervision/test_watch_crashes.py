@@ -102,7 +102,7 @@ def test_a_worker_that_was_killed_by_somebody_in_a_read_accuses_no_device(status
         stage.say(worker, frames.Reading("b"))
         stage.end(worker, status)
     stage.run(5)
-    assert workers(stage)[-1] == Spawn(child=workers(stage)[-1].child)
+    assert (workers(stage)[-1].exclude, workers(stage)[-1].last) == ((), ())
     assert stage.states() == {}
 
 

@@ -228,7 +228,7 @@ def test_an_enumeration_that_hangs_puts_every_device_in_question_and_counts_no_s
     assert stage.states() == dict.fromkeys("abc", GpuState.HUNG)
     stage.run(3)
     assert stage.states() == dict.fromkeys("abc", GpuState.OK)
-    assert stage.spawns[-1] == Spawn(child=2)
+    assert stage.spawns[-1] == Spawn(child=2, known=("a", "b", "c"))
 
 
 def test_no_probe_is_sent_after_a_child_that_is_stuck_on_the_device() -> None:
