@@ -13,7 +13,10 @@ from exporter.model import Workload
 SHORT_ID = 12
 """Characters of a container's id that its tools show."""
 _LONGEST_KEY = 256
-"""A page cuts what is longer, and Kubernetes allows a pod and its namespace and container 379 characters together."""
+"""A page cuts what is longer, and Kubernetes allows a pod and its namespace and container 379 characters together.
+
+It also leaves control characters out, which names of control groups may hold.
+"""
 _HASH = 16
 """Hex digits."""
 
@@ -88,9 +91,9 @@ def united(workloads: Iterable[Workload]) -> dict[str, Workload]:
 
 
 def _key(*parts: str) -> str:
-    """Return the parts that are known, joined; of what is too long the beginning, and a hash of all of it."""
+    """Return the parts that are known, joined; of what a page would show otherwise a beginning, and a hash of all."""
     key = "/".join(filter(None, parts))
-    if len(key) <= _LONGEST_KEY:
+    if len(key) <= _LONGEST_KEY and key.isprintable():
         return key
-    digest = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:_HASH]
-    return f"{key[: _LONGEST_KEY - _HASH - 1]}~{digest}"
+    digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
+    return f"{''.join(filter(str.isprintable, key))[: _LONGEST_KEY - _HASH - 1]}~{digest}"

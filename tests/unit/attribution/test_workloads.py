@@ -1,3 +1,6 @@
+from hypothesis import example, given
+from hypothesis import strategies as st
+
 from exporter.attribution import workloads
 from exporter.exposition.labels import cleaned
 from exporter.fleet.tenancy import MOST_CHARACTERS
@@ -26,6 +29,16 @@ def test_pods_with_the_longest_names_are_told_apart_on_the_page() -> None:
     assert all(len(key) <= MOST_CHARACTERS for key in keys)
     assert workloads.pod(namespace, name, container).key == workloads.pod(namespace, name, container, uid="3f2a").key
     assert all(key.startswith(f"pod/{namespace}/ppp") for key in keys)
+
+
+@given(st.lists(st.text(max_size=300), min_size=2, max_size=2, unique=True))
+@example(["ada", "ada\x01"])
+@example(["ada\x85", "ada\x9f"])
+@example(["n" * 256, "n" * 257])
+def test_the_page_shows_every_key_as_it_is_and_no_two_alike(names: list[str]) -> None:
+    keys = [workloads.user(name).key for name in names]
+    assert [cleaned(key) for key in keys] == keys
+    assert len(set(keys)) == len(names)
 
 
 def test_what_several_know_of_one_is_one_record() -> None:
