@@ -35,6 +35,7 @@ CONFIG = """
 sampling: {energy_seconds: 0.5, load_seconds: 0.5, state_seconds: 1, processes_seconds: 1, deadline_seconds: 1,
            open_deadline_seconds: 4}
 workers: {max_memory_bytes: 60000000, max_descriptors: 40}
+attribution: {enabled: %s}
 """
 MODELS = {"nvidia": "H100-SXM", "amd": "MI300X", "simulated": "H100-SXM"}
 WATTS = (500, 400, 300, 200)
@@ -87,8 +88,10 @@ class Seen:
 class Bench:
     """Three devices of one vendor (and room for a fourth), the second of which suffers, and one of another provider."""
 
-    def __init__(self, folder: Path, vendor: str) -> None:
+    def __init__(self, folder: Path, vendor: str, *, attributes: bool = False) -> None:
+        """`attributes`: a child beside the workers looks up owners, which takes as long to start as a worker."""
         self.folder = folder
+        self._children = PROVIDERS + attributes
         self.vendor = vendor
         self.provider = vendor
         self.plan = folder / "plan"
@@ -101,7 +104,7 @@ class Bench:
         devices = Machine(load_scenario(self.text(order=(0, 1, 2, 3))), self.epoch).devices
         alone = Machine(load_scenario(BYSTANDER), self.epoch).devices[0]
         self.names = tuple(device.key for device in (*devices, alone))
-        (folder / "config.yaml").write_text(CONFIG)
+        (folder / "config.yaml").write_text(CONFIG % str(attributes).lower())
         self._connection: http.client.HTTPConnection | None = None
         self._totals: dict[str, float] = {}
 
@@ -165,7 +168,7 @@ class Bench:
         stack.callback(self._hang_up)
         assert self.wait(self.well, START_SECONDS, record=False) is not None, self.daemon.log
         # The child that asks whose processes they are starts once there are some.
-        self.daemon.until(lambda: self.usage().children == PROVIDERS + 1, START_SECONDS)
+        self.daemon.until(lambda: self.usage().children == self._children, START_SECONDS)
 
     def begin(self) -> None:
         """Begin to measure the next fault."""
@@ -288,14 +291,14 @@ class Bench:
 class SimulatedBench(Bench):
     """The simulated provider suffers, at times that are known when it starts; the other one is NVIDIA's."""
 
-    LEAD_SECONDS = 8.0
+    LEAD_SECONDS = 15.0
     """Until the first fault: the start is over by then."""
-    BETWEEN_SECONDS = 4.0
+    BETWEEN_SECONDS = 5.0
     """From one fault's end to the next."""
 
-    def __init__(self, folder: Path, faults: tuple[tuple[str, float], ...]) -> None:
+    def __init__(self, folder: Path, faults: tuple[tuple[str, float], ...], *, attributes: bool = False) -> None:
         """Take the faults of the second device, one after the other: each without its window, and its seconds."""
-        super().__init__(folder, "simulated")
+        super().__init__(folder, "simulated", attributes=attributes)
         self._faults = faults
         self._begins: list[float] = []
 
@@ -346,7 +349,7 @@ class Control:
         return sum(seconds >= SCRAPE_SECONDS for seconds in took) / len(took) if took else 0.0
 
     def _run(self) -> None:
-        while not self._stop.wait(EVERY_SECONDS / 2):
+        while not self._stop.wait(EVERY_SECONDS):
             at = time.monotonic()
             self._bench.scrape()
             self._scrapes.append((at, time.monotonic() - at))

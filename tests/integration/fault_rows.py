@@ -1,7 +1,6 @@
 """The rows of the fault matrix: what goes wrong, how that shows, and what it may take down."""
 
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,6 +21,7 @@ SUFFERER = 1
 NONE: States = {}
 HUNG: States = {SUFFERER: ("hung",)}
 LOST: States = {SUFFERER: ("lost",)}
+STALE: States = {SUFFERER: ("stale",)}
 ASLEEP: States = {SUFFERER: ("asleep",)}
 
 LOAD = {"nvidia": "nvmlDeviceGetUtilizationRates", "amd": "amdsmi_get_gpu_activity"}
@@ -31,9 +31,25 @@ SHUTDOWN = {"nvidia": "nvmlShutdown", "amd": "amdsmi_shut_down"}
 FIVE_A_SECOND = {"nvidia": "nvmlDeviceGetTemperatureThreshold", "amd": "amdsmi_get_clock_info"}
 """Calls that are made about so often with the intervals of the bench: what leaks has to pass the limit, and not twice
 the limit, between two looks of the supervisor."""
+OFTEN = {
+    "nvidia": (
+        *("nvmlDeviceGetFieldValues", "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetEnforcedPowerLimit"),
+        *("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetTemperature*"),
+    ),
+    "amd": (
+        *("amdsmi_get_power_info", "amdsmi_get_energy_count", "amdsmi_get_gpu_activity"),
+        *("amdsmi_get_gpu_vram_usage", "amdsmi_get_temp_metric", "amdsmi_get_clock_info"),
+    ),
+}
+"""Calls of which each failure is counted."""
 GONE = {"nvidia": 9, "amd": 34}
 BROKEN = {"nvidia": 17, "amd": 16}
 """Statuses: the driver is gone, and an error that says nothing of the GPU."""
+# All but handles and identity.
+NVIDIA_READINGS = [
+    f"nvmlDeviceGet{rest}*"
+    for rest in ("C", "D", "E", "F", "G", "J", "M", "O", "Pcie", "Pe", "Po", "R", "S", "T", "Ut")
+]
 # All but the address, which the library knows without the driver.
 AMD_FILES = [
     *(f"amdsmi_get_gpu_{rest}*" for rest in ("a", "b", "co", "device_u", "dr", "f", "k", "m", "p", "t", "v")),
@@ -140,11 +156,16 @@ def symbols(vendor: str) -> tuple[str, ...]:
     return tuple(sorted(set(re.findall(pattern, text))))
 
 
-def each_call_fails(bench: Bench) -> None:
-    for symbol in symbols(bench.vendor):
+def calls_fail(bench: Bench) -> None:
+    """Have one call after the other fail, each until the page says so."""
+    for symbol in OFTEN[bench.vendor]:
+        before = failures(bench, bench.scrape())
         bench.put(bench.faulty(f"{{kind: error, call: {symbol}, status: {BROKEN[bench.vendor]}}}"))
-        bench.wait(lambda _: True, 10.0)
-        time.sleep(0.25)  # half a period of what is read most often
+        bench.wait(lambda page, before=before: failures(bench, page) > before, 10.0)  # type: ignore[misc] # its default
+
+
+def failures(bench: Bench, page: Page) -> float:
+    return page.sum("gpu_exporter_read_failures_total", provider=bench.provider)
 
 
 def garbage(bench: Bench) -> None:
@@ -157,7 +178,8 @@ def garbage(bench: Bench) -> None:
 def fall_asleep(device: int, fault: str = "") -> Act:
     def act(bench: Bench) -> None:
         bench.suspend(device, asleep=True)
-        time.sleep(0.3)  # a read that was under way is not the monitor's fault
+        # The stand-in aborts when it is asked about a GPU that sleeps. Once this is shown no such read is under way.
+        bench.wait(lambda page: page.state(device) == "asleep", 10.0)
         more = {SUFFERER: f"faults: [{fault}]"} if fault else {}
         bench.put(bench.machine(extra={**more, device: "faults: [{kind: asleep}]"}))
 
@@ -185,6 +207,8 @@ def of_either(vendor: str) -> Iterator[Row]:
         yield Row(f"{kind} in init", vendor, act, symptom, down=all_in("stale"), hold=0.0)
     act = faults(machine=f"{gone}, {{kind: crash, call: {SHUTDOWN[vendor]}}}")
     yield Row("crash in shutdown", vendor, act, ended(1), hold=0.0)
+    act = faults(f"{{kind: crash, call: {load}}}")
+    yield Row("crash in each call of one device", vendor, act, shows(1, "hung"), down=HUNG, hold=3.0)
     act = faults(f"{{kind: hang, call: {load}}}")
     yield Row("hang in a device's call", vendor, act, shows(1, "hung"), down=HUNG, hold=4.0)
     act = faults(f"{{kind: hang, call: {LIST[vendor]}}}")
@@ -224,8 +248,8 @@ def sharing(vendor: str) -> Iterator[Row]:
         hold=2.0,
         shares=True,
     )
-    failures = counted("gpu_exporter_read_failures_total", 3)
-    yield Row("every call fails, one by one", vendor, each_call_fails, failures, unread=(1,), hold=0.0, shares=True)
+    failed = counted("gpu_exporter_read_failures_total", len(OFTEN[vendor]))
+    yield Row("calls fail, one after the other", vendor, calls_fail, failed, unread=(1,), hold=0.0, shares=True)
     rejections = counted("gpu_exporter_rejected_readings_total", 20)
     yield Row("garbage in every number", vendor, garbage, rejections, unread=(1,), hold=0.0, shares=True)
     split = {"nvidia": "{profile: 1g.10gb}, {profile: 2g.20gb}", "amd": ", ".join(["{}"] * 8)}[vendor]
@@ -324,9 +348,12 @@ def lost_as_unknown() -> Row:
     return Row("GPU lost (unknown error), and back", "nvidia", act, shows(1, "lost"), down=LOST, shares=True)
 
 
-def files_forbidden() -> Row:
-    act = faults(*(f"{{kind: error, call: '{call}', status: 14}}" for call in AMD_FILES))
-    return Row("permissions withdrawn: files", "amd", act, shows(1, "lost"), down=LOST, shares=True)
+def all_fails(vendor: str, name: str, status: int) -> Row:
+    """Return the fault of a device that gives nothing but errors, which do not say that it is gone."""
+    calls = {"nvidia": NVIDIA_READINGS, "amd": AMD_FILES}[vendor]
+    act = faults(*(f"{{kind: error, call: '{call}', status: {status}}}" for call in calls))
+    symptom = both(shows(1, "stale"), counted("gpu_exporter_read_failures_total", 100))
+    return Row(name, vendor, act, symptom, down=STALE)
 
 
 def of_simulated() -> Iterator[Row]:
@@ -390,11 +417,13 @@ ROWS = (
     *combined("nvidia"),
     *sharing("nvidia"),
     lost_as_unknown(),
+    all_fails("nvidia", "every call fails", BROKEN["nvidia"]),
     *last("nvidia"),
     *of_either("amd"),
     *list(combined("amd"))[:1],
     *sharing("amd"),
-    files_forbidden(),
+    all_fails("amd", "every call fails", BROKEN["amd"]),
+    all_fails("amd", "permissions withdrawn: files", 14),
     *last("amd"),
     *of_simulated(),
 )

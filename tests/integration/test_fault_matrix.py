@@ -32,12 +32,13 @@ from tests.native.plan import build
 MOST_DESCRIPTORS = 2 * 40 + 40
 MOST_MEMORY = 2 * 60_000_000 + 60_000_000
 """What a worker may hold before it is replaced: twice the limits of the configuration, and what leaks in a moment."""
-AT_ONCE = 14
+AT_ONCE = 20
 """Daemons that run at the same time: nearly all of a row is waiting."""
 AT_ONCE_AGAIN = 4
+MOST_REPEATS = 2
 CALM = 0.02
 """The share of scrapes that are late without a fault on a machine that has time for us."""
-STARTS = threading.Semaphore(2)
+STARTS = threading.Semaphore(4)
 """To start is not waiting, and would delay the scrapes of the others."""
 COLUMNS = (
     "serves: p99, late",
@@ -73,15 +74,21 @@ def matrix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     # The times of simulated faults are laid down for all of them.
     simulated = [row for row in ROWS if row.shares and row.vendor == "simulated"]
     together += [simulated] if any(row in rows for row in simulated) else []
-    jobs = [*filter(None, together), *([row] for row in rows if not row.shares)]
+    alone = [[row] for row in rows if not row.shares]
+    # The longest first, and those mostly wait.
+    jobs = [*filter(None, together), *sorted(alone, key=lambda job: job[0].scenario is None)]
     began = time.monotonic()
     with Control(folder / "control") as control:
         done = _run_all(jobs, control, folder / "first", rocm, AT_ONCE)
         first = time.monotonic() - began
-        # What went wrong while the daemon without a fault was held up as well says nothing about the fault.
-        again = [job for job in jobs if any(_is_doubtful(row, done[row]) for row in job)]
-        done |= _run_all(again, control, folder / "again", rocm, AT_ONCE_AGAIN)
-    repeated = f", {sum(map(len, again))} of them again in {time.monotonic() - began - first:.0f} s" if again else ""
+        repeated = ""
+        for attempt in range(MOST_REPEATS):
+            # What went wrong while the daemon without a fault was held up as well says nothing about the fault.
+            again = [job for job in jobs if any(_is_doubtful(row, done[row]) for row in job)]
+            if again:
+                since = time.monotonic()
+                done |= _run_all(again, control, folder / f"again{attempt}", rocm, AT_ONCE_AGAIN)
+                repeated += f", {sum(map(len, again))} of them again in {time.monotonic() - since:.0f} s"
     return Matrix({row: done[row] for row in rows}, f"{len(rows)} faults in {first:.0f} s{repeated}")
 
 
@@ -102,13 +109,18 @@ def _run_all(jobs: list[list[Row]], control: Control, folder: Path, rocm: Mappin
 def _is_doubtful(row: Row, seen: Seen | BaseException) -> bool:
     if isinstance(seen, BaseException):
         return True
-    return seen.noise > CALM and any("FAILED" in cell for cell in cells(row, seen))
+    return seen.noise > CALM and (bool(seen.notes) or any("FAILED" in cell for cell in cells(row, seen)))
 
 
 def run(rows: list[Row], folder: Path, rocm: Mapping[str, str]) -> list[Seen]:
     """Have one fault after the other befall one daemon."""
     scenarios = tuple(row.scenario for row in rows if row.scenario is not None)
-    bench = SimulatedBench(folder, scenarios) if scenarios else Bench(folder, rows[0].vendor)
+    shares = rows[0].shares
+    bench = (
+        SimulatedBench(folder, scenarios, attributes=shares)
+        if scenarios
+        else Bench(folder, rows[0].vendor, attributes=shares)
+    )
     with ExitStack() as stack:
         with STARTS:
             bench.start(stack, rocm)
@@ -150,9 +162,10 @@ def _serves(seen: Seen) -> str:
     late = sum(seconds >= SCRAPE_SECONDS for seconds in took)
     p99 = took[math.ceil(0.99 * len(took)) - 1] * 1000
     told = f"{p99:.0f} ms, {late} of {len(took)}" + (f" (without a fault {seen.noise:.0%})" if seen.noise else "")
-    # One in fifty may be held up by what else runs on the machine, and one of a few; more if a daemon beside it without
-    # any fault is held up as well.
-    allowed = 1 + math.ceil(len(took) * (0.02 + 2 * seen.noise))
+    # One in fifty may be held up by what else runs on the machine, and more where a daemon beside it without any fault
+    # is held up: twice as many, and what chance adds to so many in so few scrapes.
+    expected = len(took) * (0.02 + 2 * seen.noise)
+    allowed = 1 + expected + 2 * math.sqrt(expected)
     return _judged(seen.statuses == {200} and late <= allowed, told, f"{told}, status {seen.statuses}")
 
 

@@ -12,6 +12,7 @@ import pytest
 from exporter.providers.simulated.machine import Machine
 from exporter.providers.simulated.scenario import load_scenario
 from tests.integration.daemon import Daemon, Samples
+from tests.integration.fault_rows import NVIDIA_READINGS
 from tests.native.plan import standin_environment, write_plan
 
 Start = Callable[..., Daemon]
@@ -20,10 +21,10 @@ DENIED = ONE + "faults: [{kind: error, call: 'nvml*', status: 999}]\n"
 """As after a reload of systemd that took the permissions on the device nodes from a container."""
 
 BROKEN = {
-    "readings": ("C", "D", "E", "F", "G", "J", "M", "O", "Pcie", "Pe", "Po", "R", "S", "T", "Ut"),
-    "identity as well": ("C", "D", "E", "F", "G", "J", "M", "O", "P", "R", "S", "T", "U"),
+    "readings": NVIDIA_READINGS,
+    "identity as well": [*NVIDIA_READINGS, "nvmlDeviceGetP*", "nvmlDeviceGetU*"],
 }
-"""Beginnings of what is asked of a GPU that has a handle, for answers that do not tell that it is gone."""
+"""What is asked of a GPU that has a handle, for answers that do not tell that it is gone."""
 
 EXIT = "workers: {exit_after_seconds: 10}\n"
 
@@ -84,10 +85,10 @@ def test_readiness_is_that_of_the_readings_and_says_how_old_they_are(start_daemo
 
 @pytest.mark.parametrize("calls", BROKEN.values(), ids=BROKEN)
 def test_a_gpu_that_gives_nothing_but_errors_is_not_ready_and_not_up(
-    start_daemon: Start, tmp_path: Path, calls: tuple[str, ...]
+    start_daemon: Start, tmp_path: Path, calls: list[str]
 ) -> None:
     host = Host(start_daemon, tmp_path)
-    faults = ", ".join(f"{{kind: error, call: 'nvmlDeviceGet{call}*', status: 17}}" for call in calls)
+    faults = ", ".join(f"{{kind: error, call: '{call}', status: 17}}" for call in calls)
     host.put(ONE.replace("load:", f"faults: [{faults}], load:"))
     broken = host.daemon.scrape_until(lambda page: "gpu_power_watts" not in page and page.value("gpu_up") == 1)
     page = host.daemon.scrape_until(lambda page: page.value("gpu_up") == 0, 40)
