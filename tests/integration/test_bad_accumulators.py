@@ -212,7 +212,12 @@ def test_what_stood_still_in_one_process_is_not_counted_again_in_the_next(
     run = runs[vendor]
     looks = run.looks[run.key(name)]
     assert looks[-1].at > run.epoch + RETURNS + 3
-    assert looks[-1].joules - looks[0].joules == pytest.approx(run.drawn(name, looks[0], looks[-1]), rel=0.02)
+    drawn, key = run.drawn(name, looks[0], looks[-1]), run.key(name)
+    # On a busy machine the next process takes its time, and what nobody measured is not made up.
+    gaps = [page.value("gpu_energy_gap_seconds_total", uuid=key) for page in (run.pages[0], run.pages[-1])]
+    unseen = drawn * (gaps[1] - gaps[0]) / (looks[-1].at - looks[0].at)
+    assert unseen < 0.2 * drawn
+    assert 0.98 * (drawn - unseen) <= looks[-1].joules - looks[0].joules <= 1.02 * drawn
 
 
 def test_the_module_of_a_gh200_has_a_total_of_its_own(runs: dict[str, Run]) -> None:

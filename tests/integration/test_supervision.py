@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import statistics
 import time
 from pathlib import Path
 
@@ -209,15 +210,17 @@ async def test_a_child_that_reports_without_end_does_not_keep_others_waiting(tmp
         await here.until(here.is_full)
         here.order(at={"a": "babble"})
         await asyncio.sleep(1.1)
-        laps = []
+        laps, busy = [], []
         until = time.monotonic() + 0.5
         while time.monotonic() < until:
-            began = time.monotonic()
+            began, used = time.monotonic(), time.thread_time()
             await here.supervisor.fresh()
             await asyncio.sleep(0)
             laps.append(time.monotonic() - began)
-        # One may be held up by what else runs on the machine.
-        assert sorted(laps)[-2] < 0.1
+            busy.append(time.thread_time() - used)
+        # Most laps: some are held up by what else runs on the machine, which takes no time of this thread.
+        assert statistics.median(laps) < 0.1
+        assert max(busy) < 0.1
         here.order(at={})
 
 
