@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+from exporter.kernel import read_small
+
 # VGA, 3D and other display controllers, and processing accelerators, as which AMD's Instinct cards announce themselves.
-_GPU_CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
+_GPU_CLASSES = (b"0x0300", b"0x0302", b"0x0380", b"0x1200")
 # A GPU that is lent to a virtual machine is not this host's to read.
 _LENT = ("vfio-pci", "pci-stub", "xen-pciback")
 
@@ -25,9 +27,10 @@ def gpu_addresses(vendor: int, root: Path = Path("/")) -> tuple[str, ...] | None
 
 def _is_gpu(device: Path, vendor: int) -> bool:
     try:
-        if int((device / "vendor").read_text(), 16) != vendor:
+        # Hosts with virtual functions have hundreds of devices, and pages wait while they are looked at.
+        if int(read_small(f"{device}/vendor"), 16) != vendor:
             return False
-        if not (device / "class").read_text().startswith(_GPU_CLASSES):
+        if not read_small(f"{device}/class").startswith(_GPU_CLASSES):
             return False
     except (OSError, ValueError):  # taken out while we looked
         return False

@@ -3,22 +3,6 @@
 import os
 import stat
 
-_PIECE_BYTES = 65536
-
-
-def read_proc(path: str, limit: int = _PIECE_BYTES) -> bytes:
-    """Return at most `limit` bytes of a file under /proc or in a copy of it. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        # A file of /proc hands out what it has in pieces of its own size.
-        data = piece = os.read(descriptor, limit)
-        while piece and len(data) < limit:
-            piece = os.read(descriptor, limit - len(data))
-            data += piece
-        return data
-    finally:
-        os.close(descriptor)
-
 
 class UnfitError(OSError):
     """It is there and may be opened, but it is not a file of the kind that is expected."""

@@ -5,10 +5,7 @@ import enum
 import msgspec
 
 from exporter.attribution import cgroup
-from exporter.attribution.files import read_proc
-
-_STARTED = 19
-"""Position of the start time among the fields of a stat that follow the name: the 22nd of all."""
+from exporter.kernel import Stat, read_all, stat_of
 
 
 class Missing(enum.Enum):
@@ -40,40 +37,35 @@ def look_at(proc: str, pid: int, started: int | None, *, private: bool = False) 
     rest, so that what is returned is of one process.
     """
     try:
-        name, before = _stat(proc, pid)
-        if started is not None and before != started:
+        before = _stat(proc, pid)
+        if started is not None and before.started != started:
             return Missing.RECYCLED
-        uid = _uid(read_proc(f"{proc}/{pid}/status"))
+        uid = _uid(read_all(f"{proc}/{pid}/status"))
         place = _place(proc, pid, private=private)
-        _, after = _stat(proc, pid)
+        after = _stat(proc, pid)
     except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
         return Missing.ENDED
     except (OSError, ValueError):
         return Missing.DENIED
-    if before != after:
+    if before.started != after.started:
         return Missing.RECYCLED
-    return Seen(pid=pid, started=before, name=name, uid=uid, place=place)
+    return Seen(pid=pid, started=before.started, name=before.name or f"pid {pid}", uid=uid, place=place)
 
 
 def started_at(proc: str, pid: int) -> int | None:
     """Return when the process started, in clock ticks since boot; None: it cannot be told."""
     try:
-        return _stat(proc, pid)[1]
+        return _stat(proc, pid).started
     except (OSError, ValueError):
         return None
 
 
-def _stat(proc: str, pid: int) -> tuple[str, int]:
-    """Return name and start. Raises OSError; ValueError when it does not look like a stat."""
-    head, closing, tail = read_proc(f"{proc}/{pid}/stat").rpartition(b")")
-    # The name stands in parentheses and may hold any character, parentheses and spaces too.
-    name = head.partition(b"(")[2].decode("utf-8", "replace")
-    fields = tail.split()
-    if not closing or len(fields) <= _STARTED:
-        raise ValueError("no stat of a process")
-    if fields[0] in (b"Z", b"X"):
-        raise ProcessLookupError  # it has ended and only waits for its parent
-    return name or f"pid {pid}", int(fields[_STARTED])
+def _stat(proc: str, pid: int) -> Stat:
+    """Raise OSError, also for what has ended and only waits for its parent; ValueError for what is no stat."""
+    stat = stat_of(proc, pid)
+    if stat.state in ("Z", "X"):
+        raise ProcessLookupError
+    return stat
 
 
 def _uid(status: bytes) -> int | None:
@@ -84,7 +76,7 @@ def _uid(status: bytes) -> int | None:
 
 def _place(proc: str, pid: int, *, private: bool) -> cgroup.Place | None:
     try:
-        text = read_proc(f"{proc}/{pid}/cgroup").decode("utf-8", "replace")
+        text = read_all(f"{proc}/{pid}/cgroup").decode("utf-8", "replace")
     except FileNotFoundError:
         # A kernel without control groups, unless the process has ended, which the look at its start then shows.
         return cgroup.Place(level=cgroup.Level.ROOT)

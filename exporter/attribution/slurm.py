@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from exporter.attribution import workloads
-from exporter.attribution.files import read_proc
 from exporter.attribution.ordinals import Ordinals, Place
 from exporter.attribution.source import Findings, Grant, Question, SourceError
+from exporter.kernel import read_all
 from exporter.model import Workload
 
 _MOST_ENVIRONMENT_BYTES = 256 * 1024
@@ -85,9 +85,9 @@ class SlurmEnvironment:
         denied = False
         for pid in itertools.islice(_pids(directories), _MOST_PROCESSES):
             try:
-                if read_proc(f"{self._proc}/{pid}/comm").strip() == b"slurmstepd":
+                if read_all(f"{self._proc}/{pid}/comm").strip() == b"slurmstepd":
                     continue  # it has the environment of slurmd
-                variables = _parsed(read_proc(f"{self._proc}/{pid}/environ", _MOST_ENVIRONMENT_BYTES))
+                variables = _parsed(read_all(f"{self._proc}/{pid}/environ", _MOST_ENVIRONMENT_BYTES))
             except PermissionError:
                 denied = True
                 continue
@@ -167,7 +167,7 @@ def _pids(directories: list[str]) -> Iterator[int]:
 
 def _pids_below(directory: str, depth: int) -> Iterator[int]:
     with contextlib.suppress(OSError, ValueError):  # removed meanwhile, or the group is of threads
-        yield from map(int, read_proc(f"{directory}/cgroup.procs").split())
+        yield from map(int, read_all(f"{directory}/cgroup.procs").split())
     if depth:
         for name in _directories(directory):
             if name != "slurm":  # the step's slurmstepd

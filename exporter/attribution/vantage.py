@@ -4,12 +4,11 @@ import os
 
 import msgspec
 
-from exporter.attribution.files import read_proc
 from exporter.attribution.processes import started_at
+from exporter.kernel import INITIAL_PID_NAMESPACE, read_all
 
-_INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 _INITIAL_CGROUP_NAMESPACE = "cgroup:[4026531835]"
-"""Numbers that the kernel gives the namespaces that it starts with: include/linux/proc_ns.h."""
+"""As kernel.INITIAL_PID_NAMESPACE."""
 
 FOREIGN = "this process is in a pid namespace of its own, where the pids of the driver mean other processes"
 FOREIGN_MOUNT = "the configured proc is not the host's: the pids of the driver mean other processes there"
@@ -39,11 +38,11 @@ def vantage(proc: str, own: str = "/proc/self") -> Vantage:
 
 
 def _is_of_the_host(proc: str, own: str) -> bool:
-    if _link(f"{proc}/1/ns/pid") == _INITIAL_PID_NAMESPACE or _has_kernel_threads(proc):
+    if _link(f"{proc}/1/ns/pid") == INITIAL_PID_NAMESPACE or _has_kernel_threads(proc):
         return True
     # With hidepid neither is seen. What is mounted is of our own namespace if we have one number there.
     pid = _link(f"{proc}/self")
-    return _link(f"{own}/ns/pid") == _INITIAL_PID_NAMESPACE and bool(pid) and _numbers(proc, pid) == 1
+    return _link(f"{own}/ns/pid") == INITIAL_PID_NAMESPACE and bool(pid) and _numbers(proc, pid) == 1
 
 
 def _has_kernel_threads(proc: str) -> bool:
@@ -60,7 +59,7 @@ def _numbers(proc: str, pid: str) -> int:
 
 def _read(path: str) -> bytes:
     try:
-        return read_proc(path)
+        return read_all(path)
     except OSError:
         return b""
 

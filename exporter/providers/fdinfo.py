@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from exporter.providers.procfs import Proc, Seen, link_of, listed_pids, names_in, read_small, read_stat
+from exporter.kernel import Stat, read_small
+from exporter.providers.procfs import Proc, link_of, listed_pids, names_in, read_stat
 
 _NODES = "/dev/dri/"
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "ns": 1}
@@ -40,7 +41,7 @@ class Client(NamedTuple):
 class Usage(msgspec.Struct):
     """One process on one GPU."""
 
-    seen: Seen
+    seen: Stat
     memory_bytes: dict[str, float] = msgspec.field(default_factory=dict)
     busy_ratio: float | None = None
     """Mean since the scan before of the engines that count as work, at most 1; None: not known yet."""
@@ -102,7 +103,7 @@ class Scanner:
         except OSError:
             return None
         now, known, descriptors = self._clock(), self._known, 0
-        found: list[tuple[int, Seen, Client]] = []
+        found: list[tuple[int, Stat, Client]] = []
         ordered = sorted((pid for pid in pids if pid not in skip), key=self._urgency)
         reached = 0
         for pid in ordered[: self._most_processes]:
@@ -124,7 +125,7 @@ class Scanner:
         process = self._known.get(pid)
         return (not process.work, process.due) if process else (True, -math.inf)
 
-    def _look(self, pid: int, now: float, found: list[tuple[int, Seen, Client]]) -> int:
+    def _look(self, pid: int, now: float, found: list[tuple[int, Stat, Client]]) -> int:
         """Look at one process and return how many descriptors that took."""
         seen = read_stat(self._root, pid)
         process = self._known.get(pid)
@@ -155,7 +156,7 @@ class Scanner:
             found.extend((pid, seen, client) for client in clients)
         return len(names)
 
-    def _sum(self, found: list[tuple[int, Seen, Client]], now: float) -> Mapping[str, Mapping[int, Usage]]:
+    def _sum(self, found: list[tuple[int, Stat, Client]], now: float) -> Mapping[str, Mapping[int, Usage]]:
         """Add up each client once, for the first of the processes that have it open."""
         usages: dict[str, dict[int, Usage]] = {}
         work: dict[int, dict[ClientKey, float]] = {}

@@ -10,24 +10,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-_INITIAL_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel
+from exporter.kernel import INITIAL_PID_NAMESPACE, Stat, stat_of
+
 _TICKS = os.sysconf("SC_CLK_TCK")
-_KERNEL_THREAD = 0x0020_0000  # PF_KTHREAD
-_ROOM = 4096
-
-
-class Seen(NamedTuple):
-    """What /proc/PID/stat says of a process; one read, so all of it is of the same process."""
-
-    name: str
-    """The kernel's name, cut at 15 bytes; may be empty."""
-    started: int
-    """Clock ticks since boot, field 22."""
-    parent: int
-    kernel: bool
-    """A thread of the kernel, which never has a GPU open."""
 
 
 def boottime() -> float:
@@ -54,7 +40,7 @@ class Proc:
         """Below which /proc is."""
         return self.root if self.host is None else self.host
 
-    def look(self, pid: int, before: float = math.inf) -> Seen | None:
+    def look(self, pid: int, before: float = math.inf) -> Stat | None:
         """Look a process up that a driver has named; None: it has ended, is hidden, or is of another namespace.
 
         `before`: seconds since boot when the driver was asked. A process that started later has taken over the pid.
@@ -66,11 +52,11 @@ class Proc:
             return None
         return seen
 
-    def is_own(self, pid: int, seen: Seen | None) -> bool:
+    def is_own(self, pid: int, seen: Stat | None) -> bool:
         """Tell whether it is the exporter: the worker, its parent, or a child of either."""
         return not self.foreign and (pid in self.own or (seen is not None and seen.parent in self.own))
 
-    def age(self, seen: Seen) -> float:
+    def age(self, seen: Stat) -> float:
         """Return for how many seconds a process has been there."""
         return max(0.0, self.boottime() - seen.started / _TICKS)
 
@@ -86,23 +72,15 @@ def proc_of(root: Path, host: Path | None = None) -> Proc:
     return Proc(root, frozenset({pid, parent}) - {0}, foreign=_is_foreign(above, nested=len(inner) > 1), host=host)
 
 
-def read_stat(root: Path, pid: int) -> Seen | None:
+def read_stat(root: Path, pid: int) -> Stat | None:
     """Read /proc/PID/stat; None when there is none, or it may not be read."""
     try:
-        raw = read_small(f"{root}/proc/{pid}/stat")
-    except OSError:
-        return None
-    head, _, tail = raw.rpartition(b")")  # a name may hold anything, parentheses too
-    fields = tail.split()
-    try:
-        # The kernel cuts names at 15 bytes, in the middle of a character if need be.
-        name = head.partition(b"(")[2].decode("utf-8", "replace")
-        return Seen(name, int(fields[19]), int(fields[1]), bool(int(fields[6]) & _KERNEL_THREAD))
-    except (IndexError, ValueError):
+        return stat_of(f"{root}/proc", pid)
+    except (OSError, ValueError):
         return None
 
 
-def name_of(pid: int, seen: Seen | None) -> str:
+def name_of(pid: int, seen: Stat | None) -> str:
     """Return the kernel's name of a process, or `pid N` where that is not known."""
     return (seen.name if seen else "") or f"pid {pid}"
 
@@ -128,15 +106,6 @@ def listed_pids(root: Path) -> tuple[list[int], int]:
     return pids, max(0, links - 2 - folders - len(pids))
 
 
-def read_small(path: str, folder: int | None = None) -> bytes:
-    """Read a file of /proc or /sys, of which the first 4 KiB matter; `folder` is where it lies. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        return os.read(descriptor, _ROOM)
-    finally:
-        os.close(descriptor)
-
-
 def names_in(folder: str | int) -> list[str]:
     """Return the names in a folder, given by its path or descriptor. Raises OSError."""
     return os.listdir(folder)  # noqa: PTH208 -- of thousands of folders in one pass: a Path for each name is dear
@@ -160,6 +129,6 @@ def _is_foreign(root: Path, *, nested: bool) -> bool:
         second = read_stat(root, 2)
         return second is not None and not second.kernel
     try:
-        return link_of(f"{root}/proc/self/ns/pid") != _INITIAL_NAMESPACE
+        return link_of(f"{root}/proc/self/ns/pid") != INITIAL_PID_NAMESPACE
     except OSError:
         return False

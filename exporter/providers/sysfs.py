@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from exporter.kernel import read_small
+
 _SUSPENDED = frozenset({b"suspended", b"suspending"})
 
 
@@ -13,8 +15,7 @@ def is_suspended(root: Path, address: str | None) -> bool:
     if address is None:
         return False
     try:
-        with (root / "sys/bus/pci/devices" / address / "power/runtime_status").open("rb", buffering=0) as file:
-            status = file.read(64)
+        status = read_small(f"{root}/sys/bus/pci/devices/{address}/power/runtime_status")
     except OSError:
         return False
     return status.strip() in _SUSPENDED

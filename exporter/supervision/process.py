@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from exporter.framing import Frame, Inbox, encode
+from exporter.kernel import stat_of
 from exporter.supervision import frames
 from exporter.supervision.recycling import Usage
 
@@ -131,11 +132,9 @@ class ChildProcess(Generic[_R]):
     def is_stopped(self) -> bool:
         """Whether a signal or a debugger holds it."""
         try:
-            stat = Path(f"/proc/{self.pid}/stat").read_bytes()
-        except OSError:
+            return stat_of("/proc", self.pid).state in ("T", "t")
+        except (OSError, ValueError):
             return False
-        # The name of the program stands in parentheses and may hold any character.
-        return stat.rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])
 
     def close(self) -> None:
         for descriptor in (self.reports, self._requests, self.output):

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 # A part is a module or package directly under exporter. It imports from its own layer and those above it in this list,
 # and parts of one layer do not import each other in a circle.
 LAYERS = (
-    {"model", "energy", "validation", "logs", "pci", "addresses", "framing", "parentage", "early", "systemd"},
+    {"model", "energy", "validation", "logs", "pci", "addresses", "framing", "kernel", "parentage", "early", "systemd"},
     {"metrics", "providers", "strict_yaml"},
     {"config"},
     {"announce", "attribution", "exposition", "fleet", "journal", "supervision", "web", "reference"},

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from exporter.providers.procfs import names_in, read_small
+from exporter.kernel import read_small
+from exporter.providers.procfs import names_in
 from exporter.providers.sanitise import BYTES
 
 _KFD = "sys/class/kfd/kfd"

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from exporter.kernel import Stat
 from exporter.model import ProcessSample
 from exporter.providers.amd.calls import Absent, Broken, Calls, HandleGone, mapping
 from exporter.providers.amd.kfd import Node, Tree, TreeReader, read_topology
 from exporter.providers.amd.packages import Package, Part
 from exporter.providers.fdinfo import Scan, Scanner, Usage
-from exporter.providers.procfs import Proc, Seen, name_of
+from exporter.providers.procfs import Proc, name_of
 from exporter.providers.sanitise import BYTES, COUNT, Range, Readings, is_sentinel, text
 
 _PIDS = Range(1.0, 2.0**22)  # the kernel's PID_MAX_LIMIT
@@ -32,7 +33,7 @@ class Processes(NamedTuple):
 class _Row(msgspec.Struct):
     """What is known of one process over all partitions of a package."""
 
-    seen: Seen | None
+    seen: Stat | None
     name: str | None = None
     """As the library has it, where /proc does not show the process."""
     memory_bytes: float | None = None
@@ -52,7 +53,7 @@ class _Look(msgspec.Struct, frozen=True):
     graphics: Scan | None
     everyone: bool
     """Whether `graphics` is of the processes in `tree` too."""
-    seen: dict[int, Seen | None]
+    seen: dict[int, Stat | None]
     served: set[str]
     """Keys of packages."""
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.providers.procfs import Proc, Seen, listed_pids, name_of, proc_of, read_stat
+from exporter.kernel import Stat
+from exporter.providers.procfs import Proc, listed_pids, name_of, proc_of, read_stat
 from tests.kernel import KERNEL_THREAD, process
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -29,7 +30,7 @@ def proc(root: Path, *, foreign: bool = False, now: float = 1e6) -> Proc:
 )
 def test_a_name_may_hold_anything(tmp_path: Path, comm: bytes, name: str) -> None:
     process(tmp_path, 7, comm, started=123, parent=4)
-    assert read_stat(tmp_path, 7) == Seen(name, 123, 4, kernel=False)
+    assert read_stat(tmp_path, 7) == Stat(name, 123, 4, kernel=False, state="S")
 
 
 def test_a_process_without_a_name_has_its_pid_for_one(tmp_path: Path) -> None:
@@ -38,7 +39,10 @@ def test_a_process_without_a_name_has_its_pid_for_one(tmp_path: Path) -> None:
     assert name_of(8, read_stat(tmp_path, 8)) == "pid 8"
 
 
-@pytest.mark.parametrize("text", ["", "7 (x)", "7 (x) S one", "garbage", "7 (x) S 1 2 3 4 5 6 7 8"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "7 (x)", "7 (x) S one", "garbage", "7 (x) S 1 2 3 4 5 6 7 8", " ".join(map(str, range(30)))],
+)
 def test_what_is_no_stat_file_is_no_process(tmp_path: Path, text: str) -> None:
     (process(tmp_path, 7) / "stat").write_text(text)
     assert read_stat(tmp_path, 7) is None
