@@ -115,6 +115,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The least share of the expected power readings."""
     clock_seconds: float = 0.25
     """The furthest that the wall clock may move against the monotonic one, beyond what NTP's slewing does."""
+    resolution_seconds: float = 0.0
+    """How coarse the times of the readings are: a second in logs of amd-smi."""
     cross_check_ratio: float = 0.05
     """Beyond this the advisory comparison of accumulator and integral is marked; it is no part of the verdict."""
 
