@@ -9,7 +9,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from exporter import __version__, early, logs
 from exporter.config import Config, WebConfig
@@ -19,8 +18,7 @@ from exporter.daemon.page import Pages
 from exporter.daemon.reload import Reloader, keep_reloading
 from exporter.fleet import Fleet
 from exporter.journal import Journal, opened, places
-from exporter.providers import PROVIDERS
-from exporter.supervision.frames import WorkerRequest
+from exporter.supervision.requests import providers, worker_requests
 from exporter.supervision.supervisor import Supervisor
 from exporter.systemd import Systemd
 from exporter.web.guard import Guard
@@ -36,15 +34,6 @@ CLOSE_SECONDS = 4.0
 """After this a worker that does not end is left to die with the process."""
 LASTING_FAILURE = 3
 """The exit code after a failure that the exporter was told not to outlast."""
-
-
-def providers(config: Config) -> tuple[str, ...]:
-    """Return the names of the providers to open, in order of preference."""
-    if config.providers:
-        return tuple(name for name in PROVIDERS if name in config.providers)
-    if config.simulate is not None:
-        return ("simulated",)
-    return tuple(name for name, entry in PROVIDERS.items() if not entry.by_name_only)
 
 
 def serve(config: Config, read: Callable[[], Config]) -> int:
@@ -66,8 +55,7 @@ async def _serve(config: Config, read: Callable[[], Config], guard: Guard | None
     _say_what_starts(config, names)
     fleet = Fleet([(name, name in config.providers or name == "simulated") for name in names], config.sampling)
     count(fleet, names)
-    requests = [WorkerRequest(provider=name, scenario=_scenario(config, name)) for name in names]
-    supervisor = Supervisor(fleet, requests, config.sampling, config.workers)
+    supervisor = Supervisor(fleet, worker_requests(config), config.sampling, config.workers)
     journal = opened(fleet, places(config.journal, os.environ))
     pages = Pages(fleet, supervisor, journal, config.metrics)
     handler = build(
@@ -116,12 +104,13 @@ async def _serve(config: Config, read: Callable[[], Config], guard: Guard | None
         keep_reloading(reloader, reload),
     )
     tasks = [asyncio.create_task(each) for each in aside]
-    return await _until(stop, supervisor, server, journal, systemd, tasks)
+    return await _until(stop, supervisor, fleet, server, journal, systemd, tasks)
 
 
 async def _until(
     stop: asyncio.Event,
     supervisor: Supervisor,
+    fleet: Fleet,
     server: Server,
     journal: Journal,
     systemd: Systemd,
@@ -130,7 +119,7 @@ async def _until(
     """Run until told to stop, a failure lasts too long, or the supervisor breaks, without which nothing works."""
     stopped = asyncio.create_task(stop.wait())
     supervising = asyncio.create_task(supervisor.run())
-    failing = asyncio.create_task(lasting_failure(supervisor))
+    failing = asyncio.create_task(lasting_failure(supervisor, fleet))
     await asyncio.wait([stopped, supervising, failing], return_when=asyncio.FIRST_COMPLETED)
     broken = supervising.done()
     failure = failing.result() if failing.done() and not stopped.done() else None
@@ -175,11 +164,6 @@ def _limits(web: WebConfig) -> Limits:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft = wanted
     return limits if soft == resource.RLIM_INFINITY else fitted(limits, soft)
-
-
-def _scenario(config: Config, name: str) -> str | None:
-    """Return the absolute path of the scenario that a provider lives: workers run in the root directory."""
-    return None if name != "simulated" or config.simulate is None else str(Path(config.simulate).absolute())
 
 
 def _say_what_starts(config: Config, names: tuple[str, ...]) -> None:
