@@ -10,6 +10,7 @@ import itertools
 import math
 from statistics import median
 
+from exporter.energy import uncertainty
 from exporter.energy.accumulator import UPDATE_SECONDS
 from exporter.measure.window import CounterLine, PowerLine
 
@@ -19,12 +20,16 @@ UNKNOWN_WINDOW_SECONDS = 1.0
 _TILED_UP_TO = 1.12
 """Intervals per averaging window: timers are late now and then, and jitter is 10 %."""
 _OVERLAPPING_UP_TO = 0.25
-_STEPS_OVERLAPPING, _STEPS_TILED, _STEPS_SAMPLED = 0.5, 1.0, 3.0
+_STEPS_OVERLAPPING, _STEPS_TILED = 0.5, 1.0
 """Of the root of the sum of squares of (step of power x time of the step)."""
-_UNSEEN_INTERVALS = 4.5
-"""Bursts that no reading met: intervals at the highest power that there may have been."""
-_LOCKED_RATIO = 0.015
-"""What sensors that see 25 of each 100 ms miss of loads whose edges keep step with them."""
+_FAST_SECONDS = 0.15
+_STEPS_FAST, _STEPS_SLOW = 1.5, 3.0
+"""The same for readings that are instant or of an unknown window: those that come at 10 Hz, and those that do not."""
+_UNSEEN_FAST, _UNSEEN_SLOW = 1.5, 4.5
+"""Bursts that no such reading met: intervals at the highest power that there may have been."""
+_LOCKED_TILED, _LOCKED_FAST = 0.01, 0.015
+"""What is missed of loads that nearly keep step with the readings, or with sensors that see 25 of each 100 ms; for slow
+readings it is twice the error that the daemon publishes for them."""
 _STANDS_BEYOND_SECONDS = 1.5 * UPDATE_SECONDS
 _HIGHEST_OVER_PEAK = 1.5
 """Where no limit is known: how much more than the highest reading the power may have been."""
@@ -62,10 +67,15 @@ def of_integral(
     leaking = UNKNOWN_WINDOW_SECONDS / 2 if window is None else window / 4
     bound = highest * (leaking + UPDATE_SECONDS + 2 * resolution + missing)
     joules = line.joules(start, end) or 0.0
-    if window and spacing <= _TILED_UP_TO * window:
-        bound += steps * (_STEPS_OVERLAPPING if spacing <= _OVERLAPPING_UP_TO * window else _STEPS_TILED)
+    if window and spacing <= _OVERLAPPING_UP_TO * window:
+        bound += _STEPS_OVERLAPPING * steps
+    elif window and spacing <= _TILED_UP_TO * window:
+        bound += _STEPS_TILED * steps + _LOCKED_TILED * joules
+    elif spacing <= _FAST_SECONDS:
+        bound += _STEPS_FAST * steps + _UNSEEN_FAST * highest * spacing + _LOCKED_FAST * joules
     else:
-        bound += _STEPS_SAMPLED * steps + _UNSEEN_INTERVALS * highest * spacing + _LOCKED_RATIO * joules
+        locked = 2 * uncertainty.of_integral(0.0, spacing)
+        bound += _STEPS_SLOW * steps + _UNSEEN_SLOW * highest * spacing + locked * joules
     # The truth is neither below nothing nor above the highest power all the time.
     return min(bound, max(joules, highest * (end - start) - joules))
 

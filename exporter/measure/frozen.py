@@ -13,6 +13,8 @@ from exporter.measure.records import Point
 
 SHORTEST_SECONDS = 5.0
 FEWEST_READINGS = 5
+FEWEST_CONTRADICTED = 40
+"""Slow readings of a load that nearly keeps step with them repeat a value while utilisation, read as slowly, moves."""
 LOAD_SETTLES_SECONDS = 3.0
 """Utilisation is a mean over up to a second, published after power, and may be read a second later."""
 PACE_SECONDS = 10.0
@@ -52,32 +54,37 @@ def _judged(stretch: list[Point]) -> Standstill | None:
     since, until, watts = stretch[0].monotonic, stretch[-1].monotonic, stretch[0].power_watts
     if watts is None or until - since < SHORTEST_SECONDS or len(stretch) < FEWEST_READINGS:
         return None
-    load = [p.utilization_ratio for p in stretch if p.utilization_ratio is not None]
-    celsius = [p.temperature_celsius for p in stretch if p.temperature_celsius is not None]
-    counted = [p for p in stretch if p.counter_joules is not None]
-    if not load and not celsius and not counted:
+    if all(p.utilization_ratio is p.temperature_celsius is p.counter_joules is None for p in stretch):
         return Standstill(since, until, watts, None)
-    settled = [
-        p.utilization_ratio
-        for p in stretch
-        if p.utilization_ratio is not None and p.monotonic >= since + LOAD_SETTLES_SECONDS
-    ]
-    if settled and max(settled) - min(settled) >= LOAD_MOVED_RATIO:
-        moved = f"utilisation went between {100 * min(settled):.0f} % and {100 * max(settled):.0f} %"
-        return Standstill(since, until, watts, moved)
-    warm = [
-        p.temperature_celsius
-        for p in stretch
-        if p.temperature_celsius is not None and p.monotonic >= since + TEMPERATURE_SETTLES_SECONDS
-    ]
-    if warm and max(warm) - min(warm) >= TEMPERATURE_MOVED_CELSIUS:
-        moved = f"the temperature went between {min(warm):.0f} and {max(warm):.0f} degrees"
-        return Standstill(since, until, watts, moved)
-    paces = list(_paces(counted))
-    if paces and max(paces) > PACE_CHANGED * min(paces):
-        moved = f"the accumulator counted between {min(paces):.0f} W and {max(paces):.0f} W"
-        return Standstill(since, until, watts, moved)
-    return None
+    if len(stretch) < FEWEST_CONTRADICTED:
+        return None
+    evidence = _load_moved(stretch) or _temperature_moved(stretch) or _pace_changed(stretch)
+    return None if evidence is None else Standstill(since, until, watts, evidence)
+
+
+def _load_moved(stretch: list[Point]) -> str | None:
+    settled = stretch[0].monotonic + LOAD_SETTLES_SECONDS
+    ratios = sorted(p.utilization_ratio for p in stretch if p.utilization_ratio is not None and p.monotonic >= settled)
+    # Single readings are left aside: power and utilisation are not of quite the same moment.
+    ratios = ratios[len(ratios) // 10 : len(ratios) - len(ratios) // 10]
+    if not ratios or ratios[-1] - ratios[0] < LOAD_MOVED_RATIO:
+        return None
+    return f"utilisation went between {100 * ratios[0]:.0f} % and {100 * ratios[-1]:.0f} %"
+
+
+def _temperature_moved(stretch: list[Point]) -> str | None:
+    settled = stretch[0].monotonic + TEMPERATURE_SETTLES_SECONDS
+    celsius = [p.temperature_celsius for p in stretch if p.temperature_celsius is not None and p.monotonic >= settled]
+    if not celsius or max(celsius) - min(celsius) < TEMPERATURE_MOVED_CELSIUS:
+        return None
+    return f"the temperature went between {min(celsius):.0f} and {max(celsius):.0f} degrees"
+
+
+def _pace_changed(stretch: list[Point]) -> str | None:
+    paces = list(_paces([p for p in stretch if p.counter_joules is not None]))
+    if not paces or max(paces) <= PACE_CHANGED * min(paces):
+        return None
+    return f"the accumulator counted between {min(paces):.0f} W and {max(paces):.0f} W"
 
 
 def _paces(points: list[Point]) -> Iterator[float]:
