@@ -28,7 +28,11 @@ class _Gpu:
         self.sensor: str | None = None
         self.last = -math.inf
         """CLOCK_MONOTONIC of its newest point."""
+        self.last_at = 0.0
+        """The same moment in Unix seconds."""
         self.counter: float | None = None
+        self.unread = False
+        """Nobody has read it since its provider went down, or since a call did not return."""
 
 
 class _Provider:
@@ -40,15 +44,13 @@ class _Provider:
         self.listed: tuple[str, ...] = ()
         self.read_at = -math.inf
         """CLOCK_MONOTONIC of the newest reading."""
-        self.fell = False
-        """It was up, went down, and has given no reading since."""
 
 
 class Recorder:
     """An `Audience` that keeps every power and accumulator reading. Owned by one event loop."""
 
-    def __init__(self, providers: Iterable[str], clock: Callable[[], float]) -> None:
-        """Take the providers' names in order of preference; `clock` is CLOCK_MONOTONIC."""
+    def __init__(self, providers: Iterable[str]) -> None:
+        """Take the providers' names in order of preference."""
         self.points: list[Point] = []
         self.events: list[Event] = []
         self._providers = {name: _Provider() for name in providers}
@@ -56,7 +58,6 @@ class Recorder:
         self._numbers: dict[str, int] = {}
         self._chosen: frozenset[str] | None = None
         self._sink: Callable[[Sequence[Point]], None] | None = None
-        self._clock = clock
 
     # What is asked of it.
 
@@ -116,10 +117,6 @@ class Recorder:
             if self._measured(key) and gpu.state is GpuState.OK and gpu.energy and gpu.energy.power_watts is not None
         )
 
-    def note(self, text: str, gpu: str | None = None) -> None:
-        """Keep something that happened to the sampling, as of this moment."""
-        self.events.append(Event(monotonic=self._clock(), gpu=gpu, text=text))
-
     # What it is told: see `supervision.audience`.
 
     def enumerated(self, provider: str, devices: tuple[Device, ...], now: float) -> None:  # noqa: ARG002 -- Audience
@@ -147,9 +144,11 @@ class Recorder:
             return
         if taken is None:
             return
-        if source.fell:
-            source.fell = False
-            self.events.append(Event(monotonic=taken, gpu=None, text=f"{provider} is read again"))
+        if gpu.unread:
+            # Both ends are rows, so that a window which begins or ends between them is known to be broken.
+            gpu.unread = False
+            self._state(gpu, GpuState.STALE, taken, wall - (now - taken))
+            self.events.append(Event(monotonic=taken, gpu=gpu.device.key, text="it is read again"))
         source.read_at = max(source.read_at, taken)
         gpu.energy, gpu.state, gpu.device = sample, GpuState.OK, sample.device
         # That of the module around it, with its CPU and memory, is not its own.
@@ -170,10 +169,13 @@ class Recorder:
 
     def provider_status(self, provider: str, *, up: bool, reason: str, library_version: str | None) -> None:
         source = self._providers[provider]
-        if source.up and not up and self.has_gpus(provider):
-            source.fell = True
-            at = self._clock() if source.read_at == -math.inf else source.read_at
-            self.events.append(Event(monotonic=at, gpu=None, text=f"{provider} is not read: {reason}"))
+        if source.up and not up:
+            own = [gpu for gpu in self._gpus.values() if gpu.provider == provider and gpu.last > -math.inf]
+            for gpu in own:
+                self._broke(gpu, GpuState.STALE)
+            if own:
+                last = max(gpu.last for gpu in own)
+                self.events.append(Event(monotonic=last, gpu=None, text=f"{provider} is not read: {reason}"))
         source.up, source.reason, source.library_version = up, reason, library_version
 
     def device_state(self, key: str, state: GpuState) -> None:
@@ -181,6 +183,7 @@ class Recorder:
         if gpu is None:
             return
         if state is GpuState.HUNG and gpu.last > -math.inf:
+            self._broke(gpu, state)
             self.events.append(Event(monotonic=gpu.last, gpu=key, text="a call that reads it does not return"))
         gpu.state = state
 
@@ -224,12 +227,17 @@ class Recorder:
                 gpu.sensor = next((name for name in SENSORS if name in sample.temperature_celsius), None)
             gpu.temperature = sample.temperature_celsius.get(gpu.sensor or "")
 
+    def _broke(self, gpu: _Gpu, state: GpuState) -> None:
+        """Note that what comes after the newest reading is not known."""
+        gpu.unread = True
+        self._state(gpu, state, gpu.last, gpu.last_at)
+
     def _state(self, gpu: _Gpu, state: GpuState, monotonic: float, at: float) -> None:
         gpu.state = state
         self._keep(gpu, Point(at=at, monotonic=monotonic, gpu=gpu.device.key, state=state))
 
     def _keep(self, gpu: _Gpu, point: Point) -> None:
-        gpu.last = point.monotonic
+        gpu.last, gpu.last_at = point.monotonic, point.at
         if self._measured(point.gpu):
             self.points.append(point)
             if self._sink is not None:

@@ -43,7 +43,7 @@ class Session:
         self._config = config
         self._sampling = sampling(config.sampling, interval)
         self.interval = interval
-        self.recorder = Recorder((request.provider for request in worker_requests(config)), time.monotonic)
+        self.recorder = Recorder(request.provider for request in worker_requests(config))
         self.gpus: tuple[Identity, ...] = ()
         """Those that are measured, as they are at the start."""
         self.covered: tuple[str, ...] = ()

@@ -76,7 +76,11 @@ def reasons(run: Run, window: Window, known: Mapping[str, Track]) -> tuple[Reaso
         return (Reason(reason="window", text="The window was begun and never ended."),)
     if end <= start:
         return (Reason(reason="window", text="The window ends no later than it begins."),)
-    found = [*_changed(run, known), *_sampler(run, known, start, end)]
+    sampler = list(_sampler(run, known, start, end))
+    if not sampler:
+        # A log has rows of it and no events.
+        sampler = [reason for track in known.values() for reason in _unread(track, start, end)]
+    found = [*_changed(run, known), *sampler]
     for track in known.values():
         found += [*_coverage(run, track, start, end), *_sensors(track, start, end)]
     return (*found, *_clock(run, known, start, end))
@@ -106,6 +110,14 @@ def _sampler(run: Run, known: Mapping[str, Track], start: float, end: float) -> 
             whose = "" if event.gpu is None else f"{_name(known, event.gpu)}: "
             text = f"{whose}{event.text}, {event.monotonic - start:.1f} s into the window."
             yield Reason(reason="sampler", gpu=event.gpu, text=text)
+
+
+def _unread(track: Track, start: float, end: float) -> Iterator[Reason]:
+    states = (GpuState.STALE, GpuState.HUNG)
+    unread = next((p for p in track.points if p.state in states and start <= p.monotonic <= end), None)
+    if unread is not None:
+        text = f"{track.gpu.name} was not read for a time, {unread.monotonic - start:.1f} s into the window."
+        yield Reason(reason="sampler", gpu=track.gpu.gpu, text=text)
 
 
 def _name(known: Mapping[str, Track], key: str) -> str:
