@@ -63,6 +63,11 @@ class Measurement:
         """Each with the exit status of its command."""
         self.notes: list[str] = []
 
+    @property
+    def last_status(self) -> int | None:
+        """The exit status of the last run; None: there is none."""
+        return self.runs[-1][1] if self.runs else None
+
     async def idle_baseline(self) -> None:
         seconds = self.request.idle_seconds
         if seconds > 0:

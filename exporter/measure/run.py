@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import IO, Any, TypeVar
 
 from exporter import logs
@@ -90,7 +90,7 @@ async def _measure(config: Config, request: Request) -> int:
     measurement = Measurement(request, Session(config, request.interval), place.path, progress)
     drawing = asyncio.create_task(_keep_drawing(progress))
     try:
-        with (place.path / output.SAMPLES).open("w", newline="") as file:
+        with _opened(place) as file:
             status = await _run_all(measurement, interrupts, file)
     except _Interrupted as interrupted:
         status = 128 + interrupted.number
@@ -99,10 +99,7 @@ async def _measure(config: Config, request: Request) -> int:
         status = error.status
     except (SessionError, OutputError) as error:
         tell(str(error))
-        status = FAILED
-    except OSError as error:
-        tell(f"{error.filename or place.path}: {error.strerror}")
-        status = FAILED
+        status = measurement.last_status or 1 if measurement.runs else FAILED
     finally:
         drawing.cancel()
         progress.close()
@@ -117,6 +114,22 @@ async def _measure(config: Config, request: Request) -> int:
     elif not report.power_valid:
         tell_verdict(report)
     return status or failed
+
+
+@contextlib.contextmanager
+def _opened(place: Place) -> Iterator[IO[str]]:
+    """Give the file of samples. Raises OutputError."""
+    path = place.path / output.SAMPLES
+    try:
+        file = path.open("w", newline="")
+    except OSError as error:
+        raise OutputError(f"{path}: {error.strerror}") from None
+    try:
+        yield file
+    finally:
+        # Rows that the disk did not take are told of already.
+        with contextlib.suppress(OSError):
+            file.close()
 
 
 async def _run_all(measurement: Measurement, interrupts: _Interrupts, file: IO[str]) -> int:

@@ -89,9 +89,13 @@ class Session:
     def record(self, file: IO[str], watch: Callable[[Sequence[Point]], None]) -> None:
         """Write every reading of the GPUs that are measured to the file, from those of the start on.
 
-        `watch` is given them too. Raises OSError when the file does not take the first.
+        `watch` is given them too.
         """
-        self._writer, self._watch = SampleWriter(file), watch
+        self._watch = watch
+        try:
+            self._writer = SampleWriter(file)
+        except OSError as error:
+            self._lost(error)
         self.recorder.begin((gpu.gpu for gpu in self.gpus), self._write)
 
     async def counters(self) -> Counters:
@@ -131,8 +135,11 @@ class Session:
         try:
             self._writer.write(points)
         except OSError as error:
-            # The command goes on, and so do the readings in memory: the result does not depend on the file.
-            self.lost_rows = error.strerror or str(error)
+            self._lost(error)
+
+    def _lost(self, error: OSError) -> None:
+        # The command goes on, and so do the readings in memory: the result does not depend on the file.
+        self.lost_rows = error.strerror or str(error)
 
     def _why(self) -> str:
         return "; ".join(f"{name}: {reason}" for name, reason in self.recorder.reasons().items()) or "none was read"
