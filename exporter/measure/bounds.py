@@ -80,7 +80,9 @@ def of_integral(
     return min(bound, max(joules, highest * (end - start) - joules))
 
 
-def of_accumulator(line: CounterLine, start: float, end: float, *, interval: float, highest: float) -> float:
+def of_accumulator(
+    line: CounterLine, start: float, end: float, *, interval: float, highest: float, resolution: float = 0.0
+) -> float:
     """Return the bound in joules of `line.joules(start, end)`, of an accumulator that counts honestly.
 
     Each edge is as old as the last update, and where it lies between two readings, power may have changed there.
@@ -88,4 +90,4 @@ def of_accumulator(line: CounterLine, start: float, end: float, *, interval: flo
     stands = line.longest_standstill
     lag = UPDATE_SECONDS if stands <= _STANDS_BEYOND_SECONDS else stands + interval
     between = sum(line.spacing_at(edge) or 0.0 for edge in (start, end))
-    return highest * (lag + between / 4)
+    return highest * (lag + between / 4 + 2 * resolution)

@@ -1,12 +1,13 @@
 """From all that was read in a run to the joules of its windows, each with a verdict."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from exporter.measure import bounds, crosscheck, verdict
 from exporter.measure.records import Run, Window
-from exporter.measure.results import CrossCheck, GpuResult, RunResult, WindowResult
+from exporter.measure.results import CrossCheck, GpuResult, RunResult, Source, WindowResult
 from exporter.measure.verdict import Track
 
 
@@ -62,50 +63,89 @@ def _window(run: Run, window: Window, known: Mapping[str, Track], idle: Mapping[
     )
 
 
-def _gpu(run: Run, track: Track, start: float, end: float, idle_watts: float | None) -> GpuResult:
-    policy, line = run.policy, track.power
-    integrated = line.joules(start, end)
-    hardware = None
-    if not any(fault.touches(start, end) for fault in track.account.faults):
-        hardware = track.counter.joules(start, end)
-    highest = bounds.highest_watts(track.gpu.limit_watts, line)
-    of_integral = bounds.of_integral(
-        line,
-        start,
-        end,
-        window=track.gpu.power_window_seconds,
-        interval=policy.interval_seconds,
-        highest=highest,
-        resolution=policy.resolution_seconds,
+class _Accounts(NamedTuple):
+    """What both sensors of a GPU say of one span of time, in joules, and how far each may be off."""
+
+    integrated: float | None
+    of_integral: float
+    hardware: float | None
+    of_accumulator: float
+
+
+def _accounts(run: Run, track: Track, start: float, end: float) -> _Accounts:
+    interval, gpu = run.policy.interval_seconds, track.gpu
+    highest = bounds.highest_watts(gpu.limit_watts, track.power)
+    faulty = any(fault.touches(start, end) for fault in track.account.faults)
+    return _Accounts(
+        track.power.joules(start, end),
+        bounds.of_integral(
+            track.power,
+            start,
+            end,
+            window=gpu.power_window_seconds,
+            interval=interval,
+            highest=highest,
+            resolution=run.policy.resolution_seconds,
+        ),
+        None if faulty else track.counter.joules(start, end),
+        bounds.of_accumulator(
+            track.counter,
+            start,
+            end,
+            interval=interval,
+            highest=highest,
+            resolution=run.policy.resolution_seconds,
+        ),
     )
-    of_accumulator = bounds.of_accumulator(track.counter, start, end, interval=policy.interval_seconds, highest=highest)
+
+
+def _contradiction(run: Run, track: Track) -> float:
+    """Return by what share a qualified accumulator may be wrong, as all of the run shows; 0: nothing contradicts it."""
+    if not track.account.qualified:
+        return 0.0
+    start = max(track.power.times[0], track.counter.times[0])
+    end = min(track.power.times[-1], track.counter.times[-1])
+    found = _accounts(run, track, start, end)
+    if not found.integrated or found.hardware is None:
+        return 0.0
+    apart = abs(found.hardware - found.integrated)
+    if apart <= found.of_integral + found.of_accumulator:
+        return 0.0
+    return (apart + found.of_integral) / found.integrated
+
+
+def _gpu(run: Run, track: Track, start: float, end: float, idle_watts: float | None) -> GpuResult:
+    found = _accounts(run, track, start, end)
+    joules, uncertainty = found.integrated, found.of_integral
+    source: Source = "integrated"
     comparison = None
-    joules, source, uncertainty = integrated, "integrated", of_integral
-    if hardware is not None and integrated is not None:
-        comparison = crosscheck.compare(hardware, integrated, policy)
-        apart = abs(hardware - integrated)
-        if track.account.qualified and crosscheck.believable(hardware, integrated, of_integral + of_accumulator):
-            # What the two are apart beyond the bound of the integral, the accumulator may be wrong by.
-            joules, source = hardware, "hardware"
-            uncertainty = max(of_accumulator, apart - of_integral)
-    watts, seconds = line.within(start, end), end - start
+    if found.hardware is not None and found.integrated is not None:
+        comparison = crosscheck.compare(found.hardware, found.integrated, run.policy)
+        both = found.of_integral + found.of_accumulator
+        if track.account.qualified and crosscheck.believable(found.hardware, found.integrated, both):
+            joules, source = found.hardware, "hardware"
+            # Where the two contradict each other one of them is wrong, and nobody can say which.
+            uncertainty = found.of_accumulator + _contradiction(run, track) * found.hardware
+            if (apart := abs(found.hardware - found.integrated)) > both:
+                uncertainty = max(uncertainty, apart + found.of_integral)
+    watts, seconds = track.power.within(start, end), end - start
     known = joules is not None
     return GpuResult(
         gpu=track.gpu.gpu,
         name=track.gpu.name,
         joules=joules,
-        source=source if known else None,  # type: ignore[arg-type]  # one of the two words above
+        source=source if known else None,
         uncertainty_joules=uncertainty if known else None,
         mean_watts=_per(joules, seconds),
         peak_watts=max(watts, default=None),
         joules_above_idle=None if joules is None or idle_watts is None else joules - idle_watts * seconds,
-        integrated_joules=integrated,
-        hardware_joules=hardware,
+        integrated_joules=found.integrated,
+        hardware_joules=found.hardware,
         divergence_ratio=None if comparison is None else comparison.divergence_ratio,
         divergent=comparison is not None and comparison.beyond,
         readings=len(watts),
         readings_expected=verdict.expected_readings(run, start, end),
-        longest_gap_seconds=line.longest_gap(start, end),
+        longest_gap_seconds=track.power.longest_gap(start, end),
     )
 
 
