@@ -1,5 +1,6 @@
 """Windows out of what a command appends to a file: every line, cut anywhere, and nothing that it did not say."""
 
+import itertools
 import re
 
 import pytest
@@ -111,7 +112,7 @@ def test_where_pieces_are_cut_changes_nothing(lines: list[str], cuts: list[int])
     whole, pieces = Marks(), Marks()
     whole.feed(data, 1.0)
     edges = [0, *sorted(cuts), len(data)]
-    for begin, end in zip(edges, edges[1:], strict=False):
+    for begin, end in itertools.pairwise(edges):
         pieces.feed(data[begin:end], 1.0)
     whole.finish()
     pieces.finish()
@@ -169,7 +170,7 @@ def test_lines_are_put_together_from_pieces(cuts: list[int]) -> None:
     data = "grün: 17 tokens\r9 tokens\n4 tokens".encode()
     counts = Counts(re.compile(r"(\d+) tokens"))
     edges = [0, *sorted(cuts), len(data)]
-    total = sum(counts.feed(data[begin:end]) for begin, end in zip(edges, edges[1:], strict=False))
+    total = sum(counts.feed(data[begin:end]) for begin, end in itertools.pairwise(edges))
     assert total + counts.feed(b"", end=True) == 30
     assert counts.matches == 3
 
