@@ -13,7 +13,8 @@ def is_suspended(root: Path, address: str | None) -> bool:
     if address is None:
         return False
     try:
-        with (root / "sys/bus/pci/devices" / address / "power/runtime_status").open("rb", buffering=0) as file:
+        # Asked before each read: joining paths piece by piece took a fifth of the time of reading a GPU's energy.
+        with open(f"{root}/sys/bus/pci/devices/{address}/power/runtime_status", "rb", buffering=0) as file:  # noqa: PTH123
             status = file.read(64)
     except OSError:
         return False
