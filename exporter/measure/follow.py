@@ -9,8 +9,10 @@ from pathlib import Path
 
 from exporter.measure.marks import Marks
 
-LOOK_SECONDS = 0.1
-"""How often it is looked all the same: file systems of other hosts tell nothing."""
+LOOK_SECONDS = 0.02
+"""How often it is looked where the kernel does not tell."""
+LOOK_ANYWAY_SECONDS = 0.5
+"""And where it does: it says nothing of what is written on another host."""
 _PIECE_BYTES = 64 * 1024
 _MOST_BYTES = 4 * 1024 * 1024
 """Of marks; what comes after them is not read."""
@@ -53,7 +55,7 @@ class Follower:
 
     async def _look(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS if self._notices is None else LOOK_ANYWAY_SECONDS)
             self.read()
 
     def _noticed(self, descriptor: int) -> None:

@@ -20,8 +20,10 @@ from exporter.supervision.supervisor import Supervisor
 
 INTERVAL_SECONDS = 0.093
 """Ten readings a second, and no round number, as in `config`: periods of sensors and loads are round."""
-EVIDENCE_SECONDS = 1.0
-"""Between readings of load and temperature, by which a power reading that is stuck is known."""
+LOAD_SECONDS = 1.0
+STATE_SECONDS = 5.0
+"""Between readings of load and temperature, by which a power reading that is stuck is known; the second takes many
+calls."""
 _SELDOM_SECONDS = 3600.0
 _LOOK_SECONDS = 0.02
 _PATIENCE_SECONDS = 1.5
@@ -150,7 +152,7 @@ def sampling(config: SamplingConfig, interval: float) -> SamplingConfig:
     return msgspec.structs.replace(
         config,
         energy_seconds=interval,
-        load_seconds=max(EVIDENCE_SECONDS, interval),
-        state_seconds=max(EVIDENCE_SECONDS, interval),
+        load_seconds=max(LOAD_SECONDS, interval),
+        state_seconds=max(STATE_SECONDS, interval),
         processes_seconds=_SELDOM_SECONDS,
     )
