@@ -10,15 +10,30 @@ from exporter.measure.records import Run, Window
 from exporter.measure.results import CrossCheck, GpuResult, RunResult, Source, WindowResult
 from exporter.measure.verdict import Track
 
+MINUTE_SECONDS = 60.0
+MINUTE_STEP_SECONDS = 30.0
+
+
+class Known(NamedTuple):
+    """What is known of a GPU before any window is looked at."""
+
+    track: Track
+    disagreement: float | None
+    """See `_disagreement`."""
+    idle_watts: float | None
+
 
 def evaluate(run: Run, *, number: int = 1, exit_status: int | None = None, interrupted: bool = False) -> RunResult:
     """Return the result of one run of the command, `number` of several, or of a log."""
-    known = verdict.tracks(run)
-    idle = None if run.idle is None else _window(run, run.idle, known, {})
-    watts = {} if idle is None or not idle.power_valid else {gpu.gpu: gpu.mean_watts for gpu in idle.gpus}
+    known = {
+        key: Known(track, _disagreement(run, track), idle_watts=None) for key, track in verdict.tracks(run).items()
+    }
+    idle = None if run.idle is None else _window(run, run.idle, known)
+    if idle is not None and idle.power_valid:
+        known = {gpu.gpu: known[gpu.gpu]._replace(idle_watts=gpu.mean_watts) for gpu in idle.gpus}
     return RunResult(
         number=number,
-        windows=tuple(_window(run, window, known, watts) for window in run.windows),
+        windows=tuple(_window(run, window, known) for window in run.windows),
         exit_status=exit_status,
         interrupted=interrupted,
         truncated=run.truncated,
@@ -28,25 +43,25 @@ def evaluate(run: Run, *, number: int = 1, exit_status: int | None = None, inter
     )
 
 
-def _window(run: Run, window: Window, known: Mapping[str, Track], idle: Mapping[str, float | None]) -> WindowResult:
-    found = verdict.reasons(run, window, known)
+def _window(run: Run, window: Window, known: Mapping[str, Known]) -> WindowResult:
+    found = verdict.reasons(run, window, {key: gpu.track for key, gpu in known.items()})
     start, end = window.start, window.end
     result = WindowResult(
         name=window.name,
         power_valid=not found,
         reasons=found,
-        start_timestamp=_unix(run, start),
+        start_timestamp=_unix(known, start),
         queries=window.queries,
         output_tokens=window.output_tokens,
     )
     if end is None or end <= start:
         return result
-    gpus = tuple(_gpu(run, track, start, end, idle.get(track.gpu.gpu)) for track in known.values())
+    gpus = tuple(_gpu(run, gpu, start, end) for gpu in known.values())
     joules, seconds = _sum(gpus, lambda gpu: gpu.joules), end - start
     uncertainty = _sum(gpus, lambda gpu: gpu.uncertainty_joules)
     return msgspec.structs.replace(
         result,
-        end_timestamp=_unix(run, end),
+        end_timestamp=_unix(known, end),
         seconds=seconds,
         gpus=gpus,
         joules=joules,
@@ -99,22 +114,49 @@ def _accounts(run: Run, track: Track, start: float, end: float) -> _Accounts:
     )
 
 
-def _contradiction(run: Run, track: Track) -> float:
-    """Return by what share a qualified accumulator may be wrong, as all of the run shows; 0: nothing contradicts it."""
+def _disagreement(run: Run, track: Track) -> float | None:
+    """Return by what share an accumulator may be wrong, as all of the run shows; None: it may not give any joules.
+
+    As far as the two sensors are apart over the whole run, one of them is wrong, and nobody can say which. Single
+    minutes are held to what readings cannot explain: an accumulator may turn wrong in the middle.
+    """
     if not track.account.qualified:
-        return 0.0
+        return None
     start = max(track.power.times[0], track.counter.times[0])
     end = min(track.power.times[-1], track.counter.times[-1])
-    found = _accounts(run, track, start, end)
-    if not found.integrated or found.hardware is None:
+    worst = _apart(_accounts(run, track, start, end), explained=False)
+    if worst is None:
+        return None
+    for step in range(max(0, int((end - start) / MINUTE_STEP_SECONDS) - 1)):
+        minute = start + step * MINUTE_STEP_SECONDS
+        found = _accounts(run, track, minute, min(end, minute + MINUTE_SECONDS))
+        if found.hardware is None:
+            continue
+        apart = _apart(found, explained=True)
+        if apart is None:
+            return None
+        worst = max(worst, apart)
+    return worst
+
+
+def _apart(found: _Accounts, *, explained: bool) -> float | None:
+    """Return how far the accounts are apart as a share of the accumulator's; None: further than can be believed.
+
+    `explained`: without what the bounds of both allow.
+    """
+    if not found.hardware or found.integrated is None:
         return 0.0
+    allowed = found.of_integral + found.of_accumulator
+    if not crosscheck.believable(found.hardware, found.integrated, allowed):
+        return None
     apart = abs(found.hardware - found.integrated)
-    if apart <= found.of_integral + found.of_accumulator:
-        return 0.0
-    return (apart + found.of_integral) / found.integrated
+    if explained:
+        return (apart + found.of_integral) / found.hardware if apart > allowed else 0.0
+    return apart / found.hardware
 
 
-def _gpu(run: Run, track: Track, start: float, end: float, idle_watts: float | None) -> GpuResult:
+def _gpu(run: Run, known: Known, start: float, end: float) -> GpuResult:
+    track = known.track
     found = _accounts(run, track, start, end)
     joules, uncertainty = found.integrated, found.of_integral
     source: Source = "integrated"
@@ -122,23 +164,23 @@ def _gpu(run: Run, track: Track, start: float, end: float, idle_watts: float | N
     if found.hardware is not None and found.integrated is not None:
         comparison = crosscheck.compare(found.hardware, found.integrated, run.policy)
         both = found.of_integral + found.of_accumulator
-        if track.account.qualified and crosscheck.believable(found.hardware, found.integrated, both):
+        doubt = known.disagreement
+        if doubt is not None and crosscheck.believable(found.hardware, found.integrated, both):
             joules, source = found.hardware, "hardware"
-            # Where the two contradict each other one of them is wrong, and nobody can say which.
-            uncertainty = found.of_accumulator + _contradiction(run, track) * found.hardware
+            uncertainty = found.of_accumulator + doubt * found.hardware
             if (apart := abs(found.hardware - found.integrated)) > both:
                 uncertainty = max(uncertainty, apart + found.of_integral)
     watts, seconds = track.power.within(start, end), end - start
-    known = joules is not None
+    there = joules is not None
     return GpuResult(
         gpu=track.gpu.gpu,
         name=track.gpu.name,
         joules=joules,
-        source=source if known else None,
-        uncertainty_joules=uncertainty if known else None,
+        source=source if there else None,
+        uncertainty_joules=uncertainty if there else None,
         mean_watts=_per(joules, seconds),
         peak_watts=max(watts, default=None),
-        joules_above_idle=None if joules is None or idle_watts is None else joules - idle_watts * seconds,
+        joules_above_idle=None if joules is None or known.idle_watts is None else joules - known.idle_watts * seconds,
         integrated_joules=found.integrated,
         hardware_joules=found.hardware,
         divergence_ratio=None if comparison is None else comparison.divergence_ratio,
@@ -177,7 +219,8 @@ def _per(value: float | None, by: float | None) -> float | None:
     return value / by if value is not None and by else None
 
 
-def _unix(run: Run, moment: float) -> float | None:
-    """Return the Unix time of a moment, by the reading nearest to it; None: there are no readings."""
-    nearest = min(run.points, key=lambda point: abs(point.monotonic - moment), default=None)
+def _unix(known: Mapping[str, Known], moment: float) -> float | None:
+    """Return the Unix time of a moment, by a reading near to it; None: there are no readings."""
+    found = (gpu.track.readings.nearest(moment) for gpu in known.values())
+    nearest = next((point for point in found if point is not None), None)
     return None if nearest is None else nearest.at + moment - nearest.monotonic

@@ -8,6 +8,7 @@ or the accumulator changed its pace, or the temperature moved after it had time 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from exporter.energy.accumulator import FROZEN_AFTER_SECONDS
 from exporter.energy.powerwatch import LOAD_MOVED_RATIO, TEMPERATURE_MOVED_CELSIUS, TEMPERATURE_SETTLES_SECONDS
 from exporter.measure.records import Point
 
@@ -88,13 +89,17 @@ def _pace_changed(stretch: list[Point]) -> str | None:
 
 
 def _paces(points: list[Point]) -> Iterator[float]:
-    """Yield the mean power that the accumulator counted in each ten seconds in which it moved."""
+    """Yield the mean power that the accumulator counted in each ten seconds over which it did not freeze."""
     first: Point | None = None
+    last: Point | None = None
     for point in points:
-        if first is None:
+        if last is not None and point.counter_joules == last.counter_joules:
+            continue
+        if first is None or last is None or point.monotonic - last.monotonic > FROZEN_AFTER_SECONDS:
             first = point
         elif (elapsed := point.monotonic - first.monotonic) >= PACE_SECONDS:
             step = (point.counter_joules or 0.0) - (first.counter_joules or 0.0)
             if step > 0:
                 yield step / elapsed
             first = point
+        last = point

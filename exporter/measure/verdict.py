@@ -1,7 +1,7 @@
 """Whether the power data of a window can be trusted, and if not, why: in words from a closed list, and in sentences."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
@@ -9,7 +9,7 @@ import msgspec
 from exporter.measure.crosscheck import Account, account
 from exporter.measure.frozen import Standstill, standstills
 from exporter.measure.records import Identity, Point, Run, Window
-from exporter.measure.window import CounterLine, PowerLine
+from exporter.measure.window import CounterLine, PowerLine, Readings
 from exporter.model import GpuState
 
 Word = Literal[
@@ -46,7 +46,7 @@ class Track(NamedTuple):
     """All that was read of one GPU in a run, ready to be asked about windows."""
 
     gpu: Identity
-    points: tuple[Point, ...]
+    readings: Readings
     power: PowerLine
     counter: CounterLine
     account: Account
@@ -63,7 +63,7 @@ def tracks(run: Run) -> dict[str, Track]:
     for key, own in points.items():
         gpu = identities.get(key, Identity(gpu=key))
         power, counter = PowerLine(own, gpu.power_window_seconds), CounterLine(own)
-        found[key] = Track(gpu, tuple(own), power, counter, account(own, gpu, run.policy), standstills(own))
+        found[key] = Track(gpu, Readings(own), power, counter, account(own, gpu, run.policy), standstills(own))
     return found
 
 
@@ -114,7 +114,7 @@ def _sampler(run: Run, known: Mapping[str, Track], start: float, end: float) -> 
 
 def _unread(track: Track, start: float, end: float) -> Iterator[Reason]:
     states = (GpuState.STALE, GpuState.HUNG)
-    unread = next((p for p in track.points if p.state in states and start <= p.monotonic <= end), None)
+    unread = next((p for p in track.readings.within(start, end) if p.state in states), None)
     if unread is not None:
         text = f"{track.gpu.name} was not read for a time, {unread.monotonic - start:.1f} s into the window."
         yield Reason(reason="sampler", gpu=track.gpu.gpu, text=text)
@@ -150,7 +150,7 @@ def _coverage(run: Run, track: Track, start: float, end: float) -> Iterator[Reas
 
 def _sensors(track: Track, start: float, end: float) -> Iterator[Reason]:
     key, name = track.gpu.gpu, track.gpu.name
-    lost = next((p for p in track.points if p.state is GpuState.LOST and start <= p.monotonic <= end), None)
+    lost = next((p for p in track.readings.within(start, end) if p.state is GpuState.LOST), None)
     if lost is not None:
         text = f"{name} was lost {lost.monotonic - start:.1f} s into the window."
         yield Reason(reason="lost", gpu=key, text=text)
@@ -176,7 +176,7 @@ def _sensors(track: Track, start: float, end: float) -> Iterator[Reason]:
 def _clock(run: Run, known: Mapping[str, Track], start: float, end: float) -> Iterator[Reason]:
     """Hold both clocks against each other, and the order of the readings against their times."""
     for track in known.values():
-        points = _around(track.points, start, end)
+        points = track.readings.around(start, end)
         back = max((p.monotonic - q.monotonic for p, q in itertools.pairwise(points)), default=0.0)
         if back > 0:
             text = f"Times of the readings of {track.gpu.name} go back by {back:.2f} s."
@@ -190,11 +190,3 @@ def _clock(run: Run, known: Mapping[str, Track], start: float, end: float) -> It
             text = f"The clock of the host was stepped: it moved by {moved:.2f} s against the monotonic one."
             yield Reason(reason="clock", text=text)
             return
-
-
-def _around(points: Sequence[Point], start: float, end: float) -> Sequence[Point]:
-    """Return the readings within, and one on either side, in the order in which they were taken."""
-    within = [index for index, point in enumerate(points) if start <= point.monotonic <= end]
-    if not within:
-        return ()
-    return points[max(0, within[0] - 1) : within[-1] + 2]

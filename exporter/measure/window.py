@@ -12,6 +12,36 @@ from collections.abc import Iterable, Sequence
 from exporter.measure.records import Point
 
 
+class Readings:
+    """Readings in the order in which they were taken, which need not be that of their times."""
+
+    def __init__(self, points: Iterable[Point]) -> None:
+        self.points = tuple(points)
+        times = [point.monotonic for point in self.points]
+        self._before = list(itertools.accumulate(times, max))
+        self._after = list(itertools.accumulate(reversed(times), min))[::-1]
+
+    def within(self, start: float, end: float) -> Sequence[Point]:
+        """Return those of the window, edges included."""
+        return [point for point in self.points[self._span(start, end)] if start <= point.monotonic <= end]
+
+    def around(self, start: float, end: float) -> Sequence[Point]:
+        """Return all from one before the first to one after the last of the window; none, if it has none."""
+        span = self._span(start, end)
+        inside = [n for n in range(span.start, span.stop) if start <= self.points[n].monotonic <= end]
+        return self.points[max(0, inside[0] - 1) : inside[-1] + 2] if inside else ()
+
+    def nearest(self, moment: float) -> Point | None:
+        """Return one that is as near to the moment as any; None: there are none."""
+        span = self._span(moment, moment)
+        near = self.points[max(0, min(span.start, span.stop) - 1) : max(span.start, span.stop) + 1]
+        return min(near, key=lambda point: abs(point.monotonic - moment), default=None)
+
+    def _span(self, start: float, end: float) -> slice:
+        """Return a stretch that all readings of the window lie in."""
+        return slice(bisect_left(self._before, start), bisect_right(self._after, end))
+
+
 class PowerLine:
     """The power readings of one GPU over time, in the order of their times."""
 

@@ -78,11 +78,11 @@ def test_an_accumulator_that_has_earned_it_gives_the_joules_of_short_windows_too
     assert max(each.said / each.joules for each in windows) <= 0.35
 
 
-def test_ten_minutes_of_an_accumulator_are_known_to_half_a_per_cent() -> None:
+def test_ten_minutes_of_an_accumulator_are_known_to_one_per_cent() -> None:
     windows = found("H100-SXM", 600.0, SLOW, 3, accumulator="honest")
     assert {each.source for each in windows} == {"hardware"}
     assert max(each.used for each in windows) <= 1
-    assert max(each.said / each.joules for each in windows) <= 0.005
+    assert max(each.said / each.joules for each in windows) <= 0.01
 
 
 @pytest.mark.parametrize("accumulator", ["low", "zero"])
