@@ -168,7 +168,7 @@ def _measure(options: argparse.Namespace) -> int:
     if options.from_log is not None:
         from exporter.measure.afterwards import LogRequest, measure_log  # noqa: PLC0415 -- as above
 
-        return measure_log(
+        text, status = measure_log(
             LogRequest(
                 log=options.from_log,
                 start=options.start,
@@ -181,6 +181,7 @@ def _measure(options: argparse.Namespace) -> int:
                 markdown=options.markdown,
             )
         )
+        return (_write(text) if text else 0) or status
     config = _config(options.file, vars(options))
     if config.simulate is not None:
         from exporter.checks import check_scenario  # noqa: PLC0415 -- as above

@@ -1,7 +1,6 @@
 """Joules of a window after the fact, from a log that somebody has."""
 
 import os
-import sys
 import time
 import zoneinfo
 from collections.abc import Sequence
@@ -42,8 +41,11 @@ class LogRequest(msgspec.Struct, frozen=True, kw_only=True):
     markdown: bool = False
 
 
-def measure_log(request: LogRequest) -> int:
-    """Print the joules of the window; return 0 when they can be trusted, 1 when not, 2 when there is no such window."""
+def measure_log(request: LogRequest) -> tuple[str, int]:
+    """Return the joules of the window as a table, and an exit status.
+
+    0: they can be trusted; 1: they cannot; 2: there is no such window.
+    """
     zone = local_zone()
     try:
         found = _read(request, zone)
@@ -51,15 +53,13 @@ def measure_log(request: LogRequest) -> int:
         place = None if request.output is None else make_directory(request.output, time.time())
     except OSError as error:
         tell(f"{request.log}: {error.strerror}")
-        return _USAGE
+        return "", _USAGE
     except (LogError, OutputError, ValueError) as error:
         tell(str(error))
-        return _USAGE
+        return "", _USAGE
     failed = 0 if place is None else write_results(result, place, markdown=request.markdown)
     text = tables.markdown(result) if request.markdown else tables.terminal(result)
-    if sys.stdout is not None:
-        sys.stdout.write(text.rstrip("\n") + "\n")
-    return failed or int(not result.power_valid)
+    return text, failed or int(not result.power_valid)
 
 
 def _read(request: LogRequest, zone: tzinfo) -> Log:

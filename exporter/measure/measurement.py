@@ -132,7 +132,9 @@ class Measurement:
 
     @contextlib.contextmanager
     def _followed(self, marks: Marks, number: int) -> Iterator[Follower]:
-        path = self.directory / ("marks.txt" if number == 1 else f"marks-{number}.txt")
+        path = self.directory / output.MARKS
+        if number > 1:
+            path = path.with_stem(f"{path.stem}-{number}")
         try:
             follower = Follower(path, marks)
         except OSError as error:

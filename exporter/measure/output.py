@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-SAMPLES, IDENTITY, ENERGY, TABLE = "samples.csv", "identity.json", "energy.json", "energy.md"
-_OURS = (SAMPLES, IDENTITY, ENERGY, TABLE)
+SAMPLES, IDENTITY, ENERGY, TABLE, MARKS = "samples.csv", "identity.json", "energy.json", "energy.md", "marks.txt"
+_OURS = (SAMPLES, IDENTITY, ENERGY, TABLE, MARKS)
 _MOST_TRIES = 100
 
 
@@ -23,10 +23,9 @@ class Place(NamedTuple):
 
     def discard(self) -> None:
         """Take away what was written, where nothing was measured after all."""
-        for file in self.path.glob("*"):
-            if file.name in _OURS or file.match("marks*.txt"):
-                with contextlib.suppress(OSError):
-                    file.unlink()
+        for name in _OURS:
+            with contextlib.suppress(OSError):
+                (self.path / name).unlink()
         if self.made:
             with contextlib.suppress(OSError):
                 self.path.rmdir()

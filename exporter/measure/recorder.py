@@ -16,6 +16,8 @@ class _Gpu:
     """What is known of one GPU."""
 
     def __init__(self, provider: str, device: Device, label: str) -> None:
+        self.key = device.key
+        """One text for all its points: each sample brings a copy."""
         self.provider = provider
         self.device = device
         self.label = label
@@ -148,9 +150,11 @@ class Recorder:
             # Both ends are rows, so that a window which begins or ends between them is known to be broken.
             gpu.unread = False
             self._state(gpu, GpuState.STALE, taken, wall - (now - taken))
-            self.events.append(Event(monotonic=taken, gpu=gpu.device.key, text="it is read again"))
+            self.events.append(Event(monotonic=taken, gpu=gpu.key, text="it is read again"))
         source.read_at = max(source.read_at, taken)
-        gpu.energy, gpu.state, gpu.device = sample, GpuState.OK, sample.device
+        gpu.energy, gpu.state = sample, GpuState.OK
+        if gpu.device != sample.device:
+            gpu.device = sample.device
         # That of the module around it, with its CPU and memory, is not its own.
         own = sample.power_watts is None or sample.energy_counter_scope == sample.power_scope
         gpu.counter = sample.energy_counter_joules if own else None
@@ -159,7 +163,7 @@ class Recorder:
             Point(
                 at=wall - (now - taken),
                 monotonic=taken,
-                gpu=sample.device.key,
+                gpu=gpu.key,
                 power_watts=sample.power_watts,
                 counter_joules=gpu.counter,
                 utilization_ratio=gpu.utilization,
@@ -234,7 +238,7 @@ class Recorder:
 
     def _state(self, gpu: _Gpu, state: GpuState, monotonic: float, at: float) -> None:
         gpu.state = state
-        self._keep(gpu, Point(at=at, monotonic=monotonic, gpu=gpu.device.key, state=state))
+        self._keep(gpu, Point(at=at, monotonic=monotonic, gpu=gpu.key, state=state))
 
     def _keep(self, gpu: _Gpu, point: Point) -> None:
         gpu.last, gpu.last_at = point.monotonic, point.at

@@ -74,9 +74,22 @@ class _Interrupts:
 
 def measure(config: Config, request: Request) -> int:
     """Measure and return the exit status: that of the command, or FAILED when it was never started."""
+    _take_care()
     # What the library says is for whoever looks for a fault; the verdict says what it means.
     logs.configure("error", config.log.format)
     return asyncio.run(_measure(config, request))
+
+
+def _take_care() -> None:
+    """Make good what whoever started us may have left: without it files and exit statuses would be mixed up."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # Else the next file of ours takes its place. The command finds it closed, as it would without us.
+            os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 async def _measure(config: Config, request: Request) -> int:

@@ -202,7 +202,7 @@ def test_a_long_interval_and_few_readings_are_still_bracketed(bench: Bench) -> N
 
 
 def test_output_without_end_passes_without_being_held(bench: Bench) -> None:
-    megabytes = 40
+    megabytes = 10
     script = f"import sys\nfor _ in range({megabytes}): sys.stdout.write('x' * 1_000_000)\nprint('7 tokens')"
     size, highest = 0, 0.0
     with bench.start("--tokens-from", r"(\d+) tokens", "--", "python3", "-c", script) as process:

@@ -274,6 +274,17 @@ def test_a_disk_that_takes_no_results_is_told(bench: Bench) -> None:
     assert bench.samples().points
 
 
+def test_what_is_closed_or_ignored_from_outside_mixes_nothing_up(bench: Bench) -> None:
+    """Without standard output and error the next files that are opened would take their numbers."""
+    closed = ["sh", "-c", 'trap "" CHLD; exec "$@" >&- 2>&-', "sh"]
+    script = "echo 5 tokens; echo oops >&2; exit 7"
+    done = behind(bench, closed, "--tokens-from", "([0-9]+) tokens", "--", "sh", "-c", script)
+    assert (done.returncode, done.stdout, done.stderr) == (7, b"", b"")
+    assert bench.window().output_tokens == 5
+    assert not bench.samples().truncated
+    assert b"oops" not in b"".join(path.read_bytes() for path in bench.out.glob("*.csv"))
+
+
 @pytest.mark.parametrize(
     ("devices", "reason"),
     [("[]", "no device was found"), ("[]\ndriver_loaded: 0", "the simulated driver is not loaded")],
