@@ -174,7 +174,8 @@ class Recorder:
     def provider_status(self, provider: str, *, up: bool, reason: str, library_version: str | None) -> None:
         source = self._providers[provider]
         if source.up and not up:
-            own = [gpu for gpu in self._gpus.values() if gpu.provider == provider and gpu.last > -math.inf]
+            read = [gpu for key, gpu in self._gpus.items() if self._measured(key) and gpu.last > -math.inf]
+            own = [gpu for gpu in read if gpu.provider == provider]
             for gpu in own:
                 self._broke(gpu, GpuState.STALE)
             if own:
@@ -184,7 +185,7 @@ class Recorder:
 
     def device_state(self, key: str, state: GpuState) -> None:
         gpu = self._gpus.get(key)
-        if gpu is None:
+        if gpu is None or not self._measured(key):
             return
         if state is GpuState.HUNG and gpu.last > -math.inf:
             self._broke(gpu, state)

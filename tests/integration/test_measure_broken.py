@@ -107,6 +107,21 @@ def test_a_signal_before_the_command_runs_ends_it_at_once(bench: Bench) -> None:
     assert not bench.out.exists(), "nothing was measured"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_at_any_moment_of_the_start_is_no_success(tmp_path: Path, number: signal.Signals) -> None:
+    for delay in (0.03, 0.06, 0.1, 0.15, 0.25, 0.4, 0.8):
+        (tmp_path / str(delay)).mkdir()
+        bench = Bench(tmp_path / str(delay))
+        with bench.start("--", "sleep", "60") as process:
+            time.sleep(delay)
+            process.send_signal(number)
+            assert process.wait(SECONDS) in (-number, 128 + number)
+            assert process.stderr is not None
+            assert b"Traceback" not in process.stderr.read()
+            report = bench.out / "energy.json"
+            assert report.exists() or not bench.out.exists()
+
+
 def test_what_is_to_be_ignored_is_ignored_by_the_command_too(bench: Bench) -> None:
     script = "import signal; print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
     done = behind(bench, ["nohup"], "--", "python3", "-c", script)
@@ -147,13 +162,18 @@ def test_a_stopped_worker_leaves_a_gap(bench: Bench) -> None:
 
 def test_samples_of_a_killed_measurement_are_whole_and_judged_by_where_they_end(bench: Bench) -> None:
     with in_the_middle(bench, seconds=60) as process:
-        (command,) = [child for child in children(process.pid) if child != worker_of(process.pid)]
+        worker = worker_of(process.pid)
+        (command,) = [child for child in children(process.pid) if child != worker]
         time.sleep(1.0)
         process.kill()
         ended = time.time()
         try:
             process.wait(10)
-            Path(f"/proc/{command}/cmdline").read_bytes()  # the command goes on
+            assert Path(f"/proc/{command}/cmdline").read_bytes(), "the command goes on"
+            gone_by = time.monotonic() + 10
+            while Path(f"/proc/{worker}").exists() and time.monotonic() < gone_by:
+                time.sleep(0.01)
+            assert not Path(f"/proc/{worker}").exists(), "the worker does not"
         finally:
             kill(command)
     assert sorted(path.name for path in bench.out.iterdir()) == ["identity.json", "marks.txt", "samples.csv"]

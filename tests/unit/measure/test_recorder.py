@@ -181,6 +181,20 @@ def test_a_call_that_does_not_return_is_an_event_of_its_gpu() -> None:
     assert stage.states("a")[-1] == (1001.0, GpuState.HUNG)
 
 
+def test_what_befalls_a_gpu_that_is_not_measured_is_no_event() -> None:
+    stage = Stage(A, B)
+    stage.observe(read(A, 1001.0))
+    stage.observe(read(B, 1001.0))
+    stage.recorder.begin(["b"], stage.sink)
+    stage.recorder.device_state("a", GpuState.HUNG)
+    stage.observe(read(A, 1002.0))
+    assert stage.recorder.events == []
+    stage.recorder.provider_status("nvidia", up=False, reason="gone", library_version=None)
+    assert len(stage.recorder.events) == 1
+    assert stage.states("b")[-1] == (1001.0, GpuState.STALE)
+    assert stage.states("a") == []
+
+
 def test_a_lost_gpu_has_rows_in_the_order_of_time() -> None:
     stage = Stage(A, B)
     stage.observe(read(A, 1001.0))
