@@ -28,8 +28,8 @@ _STEPS_FAST, _STEPS_SLOW = 1.5, 3.0
 _UNSEEN_FAST, _UNSEEN_SLOW = 1.5, 4.5
 """Bursts that no such reading met: intervals at the highest power that there may have been."""
 _LOCKED_TILED, _LOCKED_FAST = 0.01, 0.015
-"""What is missed of loads that nearly keep step with the readings, or with sensors that see 25 of each 100 ms; for slow
-readings it is twice the error that the daemon publishes for them."""
+"""What is missed of loads that nearly keep step with the readings, with the sensor's updates, or with its looking at 25
+of each 100 ms. For means read often it is the error that the daemon publishes of them, for slow readings twice it."""
 _STANDS_BEYOND_SECONDS = 1.5 * UPDATE_SECONDS
 _HIGHEST_OVER_PEAK = 1.5
 """Where no limit is known: how much more than the highest reading the power may have been."""
@@ -68,7 +68,7 @@ def of_integral(
     bound = highest * (leaking + UPDATE_SECONDS + 2 * resolution + missing)
     joules = line.joules(start, end) or 0.0
     if window and spacing <= _OVERLAPPING_UP_TO * window:
-        bound += _STEPS_OVERLAPPING * steps
+        bound += _STEPS_OVERLAPPING * steps + uncertainty.COVERING * joules
     elif window and spacing <= _TILED_UP_TO * window:
         bound += _STEPS_TILED * steps + _LOCKED_TILED * joules
     elif spacing <= _FAST_SECONDS:

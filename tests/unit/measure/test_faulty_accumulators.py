@@ -65,3 +65,17 @@ def test_an_honest_accumulator_is_the_source_and_one_that_is_not_never_where_it_
     before, after = ([gpu.source for gpu in found.gpus] for found in result.windows)
     assert before == ["hardware", "hardware", "integrated"]
     assert after == ["hardware", "integrated", "integrated"]
+
+
+def test_an_accumulator_that_has_just_frozen_is_not_the_source() -> None:
+    fault = {"events": [event("frozen", 100.0)]}
+    sampler = Sampler(machine({"model": "H100-SXM", "load": LOADS["2.1 s square"] | SWING, "accumulator": fault}))
+    result = evaluate(run(sampler, sampler.read(FIRST, 130.0), window(80.0, 99.0), window(90.0, 101.5)))
+    assert [found.gpus[0].source for found in result.windows] == ["hardware", "integrated"]
+
+
+def test_one_that_turns_wrong_late_in_a_long_run_is_the_source_of_nothing() -> None:
+    fault = {"events": [event("scaled", 290.0, factor=0.5)]}
+    sampler = Sampler(machine({"model": "H100-SXM", "load": LOADS["2.1 s square"] | SWING, "accumulator": fault}))
+    result = evaluate(run(sampler, sampler.read(FIRST, 350.0), window(100.0, 200.0), window(300.0, 305.0)))
+    assert [found.gpus[0].source for found in result.windows] == ["integrated", "integrated"]

@@ -197,7 +197,8 @@ def test_a_clock_that_is_slewed_is_valid() -> None:
 
 def test_a_log_with_one_clock_shows_a_step_back() -> None:
     good = sampled(H100)
-    points = [msgspec.structs.replace(p, monotonic=p.at - 20.0 * (p.at > UNIX + EPOCH + 40.0)) for p in good.points]
+    wall = [(p, p.at - 20.0 * (p.at > UNIX + EPOCH + 40.0)) for p in good.points]
+    points = [msgspec.structs.replace(p, at=at, monotonic=at) for p, at in wall]
     asked = Window(name="w", start=UNIX + EPOCH + START, end=UNIX + EPOCH + END - 20.0)
     measured = msgspec.structs.replace(good, points=tuple(points), windows=(asked,))
     assert "clock" in words(measured)
