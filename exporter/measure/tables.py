@@ -63,8 +63,9 @@ def terminal(report: Report) -> str:
         blocks = ["No window was measured.\n"]
     if len(report.runs) > 1:
         blocks += [_repeats(summary) for summary in report.summary]
-    if report.notes:
-        blocks.append("".join(f"{note}\n" for note in report.notes))
+    cut = ["The log ends within a row, which was left out."] if any(run.truncated for run in report.runs) else []
+    if notes := [*cut, *report.notes]:
+        blocks.append("".join(f"{note}\n" for note in notes))
     return "\n".join(blocks)
 
 

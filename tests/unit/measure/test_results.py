@@ -159,3 +159,11 @@ def test_the_table_for_a_terminal_tells_of_several_runs() -> None:
     assert "window, run 2 of 2, 30.00 s: power valid" in text
     assert "window, 2 of 2 runs valid, mean (variation in %):" in text
     assert "(0.00) J/out-tok" in text
+    assert "left out" not in text
+
+
+def test_the_table_for_a_terminal_tells_that_a_log_was_cut() -> None:
+    (result,) = made().runs
+    cut = msgspec.structs.replace(result, truncated=True)
+    text = tables.terminal(report([cut], exporter_version="0", policy=POLICY, gpus=(), notes=["A note."]))
+    assert text.endswith("\nThe log ends within a row, which was left out.\nA note.\n")
