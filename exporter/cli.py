@@ -1,7 +1,8 @@
 """Arguments of the command, and what each of its commands starts.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; of `serve` also 3, after a failure that it was told not to
-outlast; 130 interrupted before there was anything to end in order.
+outlast; of `measure` that of the command it ran, 125 when none was started; 130 interrupted before there was anything
+to end in order.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from typing import Any
 
 from exporter import __version__, early
 from exporter.config import Config, ConfigError, load_config, override
+from exporter.measure.options import add_options, misfit
 from exporter.providers import PROVIDERS
 from exporter.validation import printable
 
@@ -37,12 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "--version")):
         given.insert(0, "serve")
-    options = _parser().parse_args(given)
-    command: Callable[[argparse.Namespace], int] = options.command
-    if command is not _serve:
+    # What stands behind the first -- is the command to be measured, and none of our options.
+    command = given[given.index("--") + 1 :] if given[0] == "measure" and "--" in given else None
+    options = _parser().parse_args(given if command is None else given[: given.index("--")])
+    options.words = command
+    chosen: Callable[[argparse.Namespace], int] = options.command
+    if chosen is not _serve:
         early.let_go()
     try:
-        return command(options)
+        return chosen(options)
     except ConfigError as e:
         for message in e.messages:
             _tell(message)
@@ -63,6 +68,17 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="serve metrics over HTTP (the default)", allow_abbrev=False)
     serve.set_defaults(command=_serve)
     _add_options(serve)
+    measure = commands.add_parser(
+        "measure",
+        help="measure the joules of a command, with a verdict",
+        usage="gpu-exporter measure [options] -- COMMAND...\n       gpu-exporter measure --from-log FILE [options]",
+        description="Runs a command and tells the joules of the GPUs meanwhile, and whether they can be trusted. Its "
+        "output, exit status and signals are its own; results are files in a directory.",
+        allow_abbrev=False,
+    )
+    measure.set_defaults(command=_measure)
+    _add_sources(measure)
+    add_options(measure)
     check = commands.add_parser(
         "check-config",
         help="tell what is wrong with a configuration file",
@@ -76,16 +92,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_options(serve: argparse.ArgumentParser) -> None:
-    serve.add_argument("--config.file", dest="file", metavar="FILE", help="configuration; options win over it")
-    serve.add_argument(
+def _add_sources(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config.file", dest="file", metavar="FILE", help="configuration; options win over it")
+    parser.add_argument(
         "--provider",
         dest="providers",
         action="append",
         metavar="NAME",
         help=f"open this one and no others ({', '.join(PROVIDERS)}); may be repeated",
     )
-    serve.add_argument("--simulate", metavar="SCENARIO.yaml", help="serve simulated GPUs that live this scenario")
+    parser.add_argument("--simulate", metavar="SCENARIO.yaml", help="take simulated GPUs that live this scenario")
+
+
+def _add_options(serve: argparse.ArgumentParser) -> None:
+    _add_sources(serve)
     serve.add_argument(
         "--web.listen-address",
         dest="web.listen_addresses",
@@ -137,6 +157,54 @@ def _serve(options: argparse.Namespace) -> int:
 
     logs.configure(config.log.level, config.log.format)
     return serve(config, read)
+
+
+def _measure(options: argparse.Namespace) -> int:
+    gpus = tuple(name.strip() for names in options.gpus or () for name in names.split(",") if name.strip())
+    problem = misfit(options)
+    if problem:
+        _tell(f"measure: {problem}")
+        return 2
+    if options.from_log is not None:
+        from exporter.measure.afterwards import LogRequest, measure_log  # noqa: PLC0415 -- as above
+
+        text, status = measure_log(
+            LogRequest(
+                log=options.from_log,
+                start=options.start,
+                end=options.end,
+                gpus=gpus,
+                interval=options.interval,
+                tokens=options.tokens,
+                queries=options.queries,
+                output=options.output,
+                markdown=options.markdown,
+            )
+        )
+        return (_write(text) if text else 0) or status
+    config = _config(options.file, vars(options))
+    if config.simulate is not None:
+        from exporter.checks import check_scenario  # noqa: PLC0415 -- as above
+
+        check_scenario(config)
+    from exporter.measure.measurement import Request  # noqa: PLC0415 -- as above
+    from exporter.measure.run import measure  # noqa: PLC0415 -- as above
+
+    return measure(
+        config,
+        Request(
+            command=tuple(options.words),
+            gpus=gpus,
+            interval=options.interval,
+            repeat=options.repeat,
+            idle_seconds=options.idle_baseline,
+            tokens=options.tokens,
+            queries=options.queries,
+            tokens_from=options.tokens_from,
+            output=options.output,
+            markdown=options.markdown,
+        ),
+    )
 
 
 def _check_config(options: argparse.Namespace) -> int:

@@ -9,7 +9,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter import __version__, early, logs
@@ -20,9 +19,8 @@ from exporter.daemon.page import Pages
 from exporter.daemon.reload import Reloader, keep_reloading
 from exporter.fleet import Fleet
 from exporter.journal import Journal, opened, places
-from exporter.providers import PROVIDERS
 from exporter.supervision.attributor import Attributor
-from exporter.supervision.frames import WorkerRequest
+from exporter.supervision.requests import providers, worker_requests
 from exporter.supervision.supervisor import Supervisor
 from exporter.systemd import Systemd
 from exporter.web.limits import Limits, fitted, needed
@@ -41,15 +39,6 @@ CLOSE_SECONDS = 4.0
 """After this a worker that does not end is left to die with the process."""
 LASTING_FAILURE = 3
 """The exit code after a failure that the exporter was told not to outlast."""
-
-
-def providers(config: Config) -> tuple[str, ...]:
-    """Return the names of the providers to open, in order of preference."""
-    if config.providers:
-        return tuple(name for name in PROVIDERS if name in config.providers)
-    if config.simulate is not None:
-        return ("simulated",)
-    return tuple(name for name, entry in PROVIDERS.items() if not entry.by_name_only)
 
 
 def serve(config: Config, read: Callable[[], Config]) -> int:
@@ -75,9 +64,7 @@ async def _serve(config: Config, read: Callable[[], Config], guard: "Guard | Non
     wanted = [(name, name in config.providers or name == "simulated") for name in names]
     fleet = Fleet(wanted, config.sampling, config.processes, config.attribution)
     count(fleet, names)
-    host = config.attribution.host
-    requests = [WorkerRequest(provider=name, host=host, scenario=_scenario(config, name)) for name in names]
-    supervisor = Supervisor(fleet, requests, config.sampling, config.workers)
+    supervisor = Supervisor(fleet, worker_requests(config), config.sampling, config.workers)
     attributor = Attributor(
         lambda: fleet.world(time.monotonic()),
         lambda attribution: fleet.attributed(attribution, time.monotonic()),
@@ -133,7 +120,7 @@ async def _serve(config: Config, read: Callable[[], Config], guard: "Guard | Non
         keep_reloading(reloader, reload),
     )
     tasks = [asyncio.create_task(each) for each in aside]
-    return await _until(stop, supervisor, attributor, server, journal, systemd, tasks)
+    return await _until(stop, supervisor, attributor, fleet, server, journal, systemd, tasks)
 
 
 def _guard(path: str) -> "Guard":
@@ -154,6 +141,7 @@ async def _until(
     stop: asyncio.Event,
     supervisor: Supervisor,
     attributor: Attributor,
+    fleet: Fleet,
     server: Server,
     journal: Journal,
     systemd: Systemd,
@@ -162,7 +150,7 @@ async def _until(
     """Run until told to stop, a failure lasts too long, or the supervisor breaks, without which nothing works."""
     stopped = asyncio.create_task(stop.wait())
     supervising = asyncio.create_task(supervisor.run())
-    failing = asyncio.create_task(lasting_failure(supervisor))
+    failing = asyncio.create_task(lasting_failure(supervisor, fleet))
     await asyncio.wait([stopped, supervising, failing], return_when=asyncio.FIRST_COMPLETED)
     broken = supervising.done()
     failure = failing.result() if failing.done() and not stopped.done() else None
@@ -208,11 +196,6 @@ def _limits(web: WebConfig) -> Limits:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft = wanted
     return limits if soft == resource.RLIM_INFINITY else fitted(limits, soft)
-
-
-def _scenario(config: Config, name: str) -> str | None:
-    """Return the absolute path of the scenario that a provider lives: workers run in the root directory."""
-    return None if name != "simulated" or config.simulate is None else str(Path(config.simulate).absolute())
 
 
 def _say_what_starts(config: Config, names: tuple[str, ...]) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from exporter.fleet import Fleet
 from exporter.supervision.supervisor import Supervisor
 from exporter.systemd import Systemd
 
@@ -29,8 +30,10 @@ async def keep_pinging(systemd: Systemd, turned_at: Callable[[], float]) -> None
         await asyncio.sleep(seconds / PINGS)
 
 
-async def lasting_failure(supervisor: Supervisor) -> str:
+async def lasting_failure(supervisor: Supervisor, fleet: Fleet) -> str:
     """Return what has failed, once that has lasted longer than the configuration wants to wait."""
-    while (failure := supervisor.lasting_failure(time.monotonic())) is None:  # noqa: ASYNC110 -- it comes with time
+    while True:
+        now = time.monotonic()
+        if (failure := supervisor.lasting_failure(fleet.world(now).snapshots, now)) is not None:
+            return failure
         await asyncio.sleep(LOOK_SECONDS)
-    return failure

@@ -1,4 +1,4 @@
-"""Keeps the children of one provider: carries out what its watch decides, and hands what they report to the fleet."""
+"""Keeps the children of one provider: carries out what its watch decides, and hands on what they report."""
 
 import asyncio
 import logging
@@ -7,9 +7,10 @@ from collections.abc import Callable
 from random import Random
 
 from exporter.config import SamplingConfig, WorkersConfig
-from exporter.fleet import MOST_DEVICES, Fleet
+from exporter.fleet import MOST_DEVICES
 from exporter.supervision import frames
 from exporter.supervision.actions import Abandoned, Action, Ask, Kept, Kill, Restarted, Spawn, State, Status
+from exporter.supervision.audience import Audience
 from exporter.supervision.fresh import FreshRequests
 from exporter.supervision.output import Line, Output
 from exporter.supervision.process import Process
@@ -29,7 +30,7 @@ class Keeper:
 
     def __init__(
         self,
-        fleet: Fleet,
+        audience: Audience,
         request: frames.WorkerRequest,
         sampling: SamplingConfig,
         workers: WorkersConfig,
@@ -40,7 +41,7 @@ class Keeper:
         """`abandoned` is called when the number of children that cannot be killed has changed."""
         now = time.monotonic()
         self.watch = Watch(sampling, random, now, workers)
-        self._fleet = fleet
+        self._audience = audience
         self._request = request
         self._sampling = sampling
         self._abandoned = abandoned
@@ -160,21 +161,21 @@ class Keeper:
         provider = self._request.provider
         match action:
             case Status(up, reason, library_version, news):
-                self._fleet.provider_status(provider, up=up, reason=reason, library_version=library_version)
+                self._audience.provider_status(provider, up=up, reason=reason, library_version=library_version)
                 if news and up:
                     logger.info("provider is up", extra={"provider": provider, "library_version": library_version})
                 elif news and reason != RELEASED:  # which was told once for all of them
-                    level = logging.WARNING if self._fleet.is_wanted(provider) else logging.INFO
+                    level = logging.WARNING if self._audience.is_wanted(provider) else logging.INFO
                     logger.log(level, "provider is down", extra={"provider": provider, "reason": reason})
             case State(key, state, reason, news):
-                self._fleet.device_state(key, state)
+                self._audience.device_state(key, state)
                 self._fresh.forget(key)
                 if news and reason:
                     logger.warning("GPU is hung", extra={"uuid": key, "provider": provider, "reason": reason})
                 elif news:
                     logger.info("GPU answers again", extra={"uuid": key, "provider": provider})
             case Restarted(cause, reason):
-                self._fleet.restarted(provider, cause)
+                self._audience.restarted(provider, cause)
                 if reason:
                     logger.info("worker is replaced", extra={"provider": provider, "reason": reason})
             case Kept(reason):
@@ -270,13 +271,13 @@ class Keeper:
         match report:
             case frames.Sampled(sample):
                 self._fresh.sampled(sample)
-                self._fleet.observed(provider, sample, now, wall)
+                self._audience.observed(provider, sample, now, wall)
             case frames.Enumerated(devices):
                 self._fresh.enumerated(device.key for device in devices[:MOST_DEVICES])
-                self._fleet.enumerated(provider, devices, now)
+                self._audience.enumerated(provider, devices, now)
             case frames.PassTook(seconds):
                 for group, took in seconds.items():
-                    self._fleet.pass_took(provider, group, took)
+                    self._audience.pass_took(provider, group, took)
             case frames.FreshDone(token):
                 self._fresh.done(token)
             case _:

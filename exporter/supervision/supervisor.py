@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from random import Random
 
 from exporter.config import SamplingConfig, WorkersConfig
-from exporter.fleet import Fleet
+from exporter.model import Snapshot
+from exporter.supervision.audience import Audience
 from exporter.supervision.frames import WorkerRequest
 from exporter.supervision.keeper import Keeper
 from exporter.supervision.lasting import lasting_failure
@@ -26,7 +27,7 @@ class Supervisor:
 
     def __init__(
         self,
-        fleet: Fleet,
+        audience: Audience,
         requests: Sequence[WorkerRequest],
         sampling: SamplingConfig,
         workers: WorkersConfig = _DEFAULT,
@@ -42,11 +43,11 @@ class Supervisor:
         """CLOCK_MONOTONIC at the last turn of `run`: one every 250 ms while all is well."""
         self.released_until: float | None = None
         """CLOCK_MONOTONIC at which released devices are taken up without being asked; None: they are not released."""
-        self._fleet = fleet
+        self._audience = audience
         self._workers = workers
         source = random or Random()  # noqa: S311 -- jitter
         self._keepers = tuple(
-            Keeper(fleet, request, sampling, workers, source, self._count_abandoned, measure_seconds)
+            Keeper(audience, request, sampling, workers, source, self._count_abandoned, measure_seconds)
             for request in requests
         )
         self._closed = False
@@ -93,7 +94,7 @@ class Supervisor:
         now, seconds = time.monotonic(), self._workers.release_seconds
         self.released_until = now + seconds
         logger.info("the devices are released", extra={"for_seconds": f"{seconds:g}"})
-        self._fleet.released(True, now)
+        self._audience.released(True, now)
         for keeper in self._keepers:
             keeper.release()
 
@@ -103,21 +104,22 @@ class Supervisor:
             return
         self.released_until = None
         logger.info("the devices are taken up again")
-        self._fleet.released(False, time.monotonic())
+        self._audience.released(False, time.monotonic())
         for keeper in self._keepers:
             keeper.take_up()
 
-    def lasting_failure(self, now: float) -> str | None:
+    def lasting_failure(self, snapshots: Sequence[Snapshot], now: float) -> str | None:
         """Return why an orchestrator should start everything anew: a provider with GPUs is down for too long.
 
-        None: there is no such reason, nobody wants to know, or the devices are released. `now`: CLOCK_MONOTONIC.
+        None: there is no such reason, nobody wants to know, or the devices are released. `snapshots`: of all providers
+        at `now`, CLOCK_MONOTONIC.
         """
         after = self._workers.exit_after_seconds
         if after is None or self.released_until is not None:
             return None
         down = {keeper.provider: keeper.watch.down_seconds(now) for keeper in self._keepers}
         seconds = {provider: seconds for provider, seconds in down.items() if seconds is not None}
-        return lasting_failure(self._fleet.world(now).snapshots, seconds, after)
+        return lasting_failure(snapshots, seconds, after)
 
     async def close(self) -> None:
         """End all children within 3 s: by asking, then by SIGKILL, and by leaving behind what survives that."""
@@ -145,4 +147,4 @@ class Supervisor:
             keeper.drop()
 
     def _count_abandoned(self) -> None:
-        self._fleet.abandoned(sum(keeper.watch.abandoned for keeper in self._keepers))
+        self._audience.abandoned(sum(keeper.watch.abandoned for keeper in self._keepers))

@@ -110,7 +110,7 @@ async def test_a_failure_is_lasting_when_it_has_lasted_and_not_while_released(tm
         fell_at = time.monotonic()
 
         def failure(later: float) -> str | None:
-            return here.supervisor.lasting_failure(fell_at + later)
+            return here.supervisor.lasting_failure([here.snapshot], fell_at + later)
 
         # Time in which the loop does not turn is no failure: not more than a second of it counts.
         assert failure(3600.0) is None, "nobody wants to know"
@@ -125,10 +125,10 @@ async def test_a_failure_is_lasting_when_it_has_lasted_and_not_while_released(tm
         here.supervisor.release()
         assert failure(1.5) is None
         here.supervisor.take_up()
-        assert here.supervisor.lasting_failure(time.monotonic()) is None, "it begins anew"
+        assert here.supervisor.lasting_failure([here.snapshot], time.monotonic()) is None, "it begins anew"
         here.order(open=None, at={})
         await here.until(here.is_full)
-        assert here.supervisor.lasting_failure(time.monotonic()) is None
+        assert here.supervisor.lasting_failure([here.snapshot], time.monotonic()) is None
 
 
 @in_loop

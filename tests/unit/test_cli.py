@@ -32,7 +32,7 @@ def test_help_names_the_commands_and_the_options_of_serve(capsys: pytest.Capture
     with pytest.raises(SystemExit):
         main(["--help"])
     said = capsys.readouterr().out
-    assert all(command in said for command in ("serve", "check-config", "metrics"))
+    assert all(command in said for command in ("serve", "measure", "check-config", "metrics"))
     with pytest.raises(SystemExit):
         main(["serve", "--help"])
     said = capsys.readouterr().out

@@ -51,8 +51,11 @@ class AbsentError(Exception):
     """There is no such value here: not supported, not permitted, not known to this driver."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(in_words(code))
+        super().__init__(code)
         self.code = code
+
+    def __str__(self) -> str:
+        return in_words(self.code)  # seldom asked for: it is raised several times in each read
 
 
 class LostError(Exception):
