@@ -112,7 +112,7 @@ class Connection:
         return bytes(body)
 
     def _response(self, sock: socket.socket, *args: Any, **options: Any) -> http.client.HTTPResponse:
-        return http.client.HTTPResponse(_Timed(sock, self._until), *args, **options)  # type: ignore[arg-type]
+        return http.client.HTTPResponse(_Timed(sock, self._until), *args, **options)  # type: ignore[arg-type]  # all that it does is to make a file
 
 
 class _Timed(io.RawIOBase):

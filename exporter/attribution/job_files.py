@@ -15,7 +15,8 @@ import msgspec
 
 from exporter.attribution import workloads
 from exporter.attribution.files import UnfitError, read_regular
-from exporter.attribution.ordinals import Ordinals, Place
+from exporter.attribution.ids import Place
+from exporter.attribution.ordinals import Ordinals
 from exporter.attribution.source import Findings, Grant, Question, SourceError
 from exporter.model import Workload
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from exporter.attribution.ids import Place
 from exporter.attribution.owners import Pods, owners
 from exporter.attribution.proc import Sights
 from exporter.attribution.source import Findings, Grant, Question
@@ -17,9 +18,6 @@ from exporter.model import Allocation, Attribution, Owner, SourceStatus, Workloa
 MOST_ALLOCATIONS = 16_384
 MOST_WORKLOADS = 4096
 """Those that were given something come first; the processes of the rest count as not placed."""
-
-Target = tuple[str, str | None]
-"""Key of a device, and the partition."""
 
 
 def merge(
@@ -57,17 +55,17 @@ def _is_placed(owner: Owner) -> bool:
     return owner.workload is not None and owner.started is not None
 
 
-def _holders(question: Question, grants: Iterable[Grant]) -> tuple[dict[Target, dict[str, Workload]], int]:
+def _holders(question: Question, grants: Iterable[Grant]) -> tuple[dict[Place, dict[str, Workload]], int]:
     """Return by target who holds it, and how many grants are of something that is not there."""
-    targets: set[Target] = set()
+    targets: set[Place] = set()
     for held in question.held:
-        targets.add((held.device.key, None))
-        targets |= {(held.device.key, partition.partition) for partition in held.partitions}
-    running: dict[Target, dict[str, Workload]] = {}
-    ended: dict[Target, dict[str, Workload]] = {}
-    unknown: set[Target] = set()
+        targets.add(Place(held.device.key))
+        targets |= {Place(held.device.key, partition.partition) for partition in held.partitions}
+    running: dict[Place, dict[str, Workload]] = {}
+    ended: dict[Place, dict[str, Workload]] = {}
+    unknown: set[Place] = set()
     for grant in grants:
-        target = (grant.device, grant.partition)
+        target = Place(grant.device, grant.partition)
         if target in targets:
             # Of what two sources told of one workload, `united` makes one record.
             given = (running if grant.running else ended).setdefault(target, {})

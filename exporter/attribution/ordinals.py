@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 from typing import Literal
 
+from exporter.attribution.ids import Place
 from exporter.attribution.source import Held, Question
-
-Place = tuple[str, str | None]
-"""Key of the device, and the partition."""
 
 
 class Ordinals:
@@ -34,8 +32,8 @@ class Ordinals:
         if place is None:
             return []
         named = f"gi{instance}"
-        partitions = [partition.partition for partition in self._held[place[0]].partitions]
-        return [(place[0], name) for name in partitions if name == named or name.startswith(f"{named}ci")]
+        partitions = [partition.partition for partition in self._held[place.device].partitions]
+        return [Place(place.device, name) for name in partitions if name == named or name.startswith(f"{named}ci")]
 
     def partitioned(self, device: str) -> bool:
         return bool(self._held[device].partitions)
@@ -52,6 +50,6 @@ def _numbers(held: Held, by: Literal["index", "minor"]) -> Iterator[tuple[int, P
     if device.vendor == "amd" and len(names) > 1 and all(name.isdecimal() for name in names):
         # AMD's tools list every partition as a GPU, those of one card one after the other.
         for offset, name in enumerate(sorted(names, key=int)):
-            yield first + offset, (device.key, name)
+            yield first + offset, Place(device.key, name)
     else:
-        yield first, (device.key, None)
+        yield first, Place(device.key)

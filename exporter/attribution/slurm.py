@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from exporter.attribution import workloads
-from exporter.attribution.ordinals import Ordinals, Place
+from exporter.attribution.ids import Place
+from exporter.attribution.ordinals import Ordinals
 from exporter.attribution.source import Findings, Grant, Question, SourceError
 from exporter.kernel import read_all
 from exporter.model import Workload
@@ -110,10 +111,10 @@ class _Places:
         self._ordinals = Ordinals(question, by="minor")
         self._uuids: dict[str, Place] = {}
         for held in question.held:
-            self._uuids[held.device.key] = (held.device.key, None)
+            self._uuids[held.device.key] = Place(held.device.key)
             for partition in held.partitions:
                 if partition.uuid is not None:
-                    self._uuids[partition.uuid] = (held.device.key, partition.partition)
+                    self._uuids[partition.uuid] = Place(held.device.key, partition.partition)
         vendors = {held.device.vendor for held in question.held}
         self._vendor = vendors.pop() if len(vendors) == 1 else None
         self.unplaced = 0
@@ -131,7 +132,7 @@ class _Places:
             return None  # GPUs of both vendors have the number
         place = self._ordinals.gpu(number, self._vendor)
         # With MIG, Slurm counts instances, in an order of its own.
-        cut = place is not None and place[1] is None and self._ordinals.partitioned(place[0])
+        cut = place is not None and place.partition is None and self._ordinals.partitioned(place.device)
         return None if cut else place
 
 

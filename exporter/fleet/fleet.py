@@ -15,6 +15,7 @@ from exporter.fleet.counters import NameCounts
 from exporter.fleet.identity import differ, position
 from exporter.fleet.processes import Selection
 from exporter.fleet.record import MOST_PREFIXES, CardRecord, FleetRecord, newest, without_workloads
+from exporter.fleet.tenancy import RESTART_SECONDS
 from exporter.metrics import Block
 from exporter.model import (
     NOT_OPENED,
@@ -242,7 +243,7 @@ class Fleet:
             msgspec.structs.replace(card, unseen_seconds=card.unseen_seconds + unseen)
             for card in self._awaited.values()
         ]
-        if unseen > self._attributed.linger_seconds:
+        if unseen > max(self._attributed.linger_seconds, RESTART_SECONDS):
             awaited = list(map(without_workloads, awaited))
         return FleetRecord(
             cards=newest([*(card.record(now) for card in self._cards.values()), *awaited]), numbers=dict(self._numbers)

@@ -19,6 +19,8 @@ REFRESH_SECONDS = 1.0
 """How often allocations are counted while nothing else happens."""
 EVICT_SECONDS = 60.0
 """A workload that is gone makes room no sooner: what it used last is to be on a page of each scraper before."""
+RESTART_SECONDS = 60.0
+"""Accounts stay at least so long after a restart: drivers take their time until it is known who is there."""
 MOST_CHARACTERS = 256
 """Of a key: as much of it as the page shows."""
 
@@ -201,7 +203,7 @@ class Tenancy:
             if self._room.left:
                 self._room.left -= 1
                 account = self._accounts[kept.workload.key] = _Account(kept)
-                account.gone_at = now
+                account.gone_at = now + max(0.0, RESTART_SECONDS - self._linger)
 
     def close(self) -> None:
         """Give the room back."""

@@ -127,12 +127,12 @@ def read_topology(root: Path) -> list[Node]:
 
 
 def _node(gpu_id: int, properties: Mapping[str, int]) -> Node:
-    # Bus, device and function, as PCI packs them; of a partitioned GPU the number of the partition is on top.
+    # Bus, device and function, as PCI packs them; by kernel, the partition is on top or stands for the function.
     location = properties["location_id"]
     place = f"{properties.get('domain', 0):04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}"
     per_unit = properties.get("simd_per_cu", 0)
     units = properties.get("simd_count", 0) // per_unit if per_unit else 0
-    return Node(gpu_id, place, location >> 28 & 0xF, units or None)
+    return Node(gpu_id, place, location >> 28 & 0xF or location & 7, units or None)
 
 
 def _read_process(folder: str, names: list[str], entry: Entry) -> bool:

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from exporter.config import AttributionConfig
+from exporter.config import AttributionConfig, SamplingConfig
 from exporter.fleet import Fleet
 from exporter.fleet.record import MOST_WORKLOADS, MOST_WORKLOADS_IN_ALL, FleetRecord, impossible
-from exporter.fleet.tenancy import EVICT_SECONDS, MOST_CHARACTERS
+from exporter.fleet.tenancy import EVICT_SECONDS, MOST_CHARACTERS, RESTART_SECONDS
 from exporter.model import Allocation, Attribution, Group, PartitionSample, SourceStatus, WorkloadSnapshot, World
 from tests.unit.fleet.hosts import WALL, Host, card
 from tests.unit.fleet.tenants import attribution, grant, owner, pod, process
@@ -455,6 +455,32 @@ def test_accounts_of_workloads_that_do_not_come_back_are_forgotten() -> None:
     assert set(workloads(after)) == {"a"}
     after.wait(1)
     assert set(workloads(after)) == set()
+
+
+def test_accounts_wait_after_a_restart_until_it_can_be_known_who_is_there() -> None:
+    host = restarted(running(grant("a"), grant("b"), idle=30), AttributionConfig(linger_seconds=0))
+    before = workloads(host)
+    assert set(before) == {"a", "b"}
+    host.wait(RESTART_SECONDS - 1)
+    host.fleet.attributed(attribution(grant("a")), host.now)
+    assert set(workloads(host)) == {"a", "b"}
+    assert workloads(host)["a"].idle_joules == before["a"].idle_joules
+    host.wait(1)
+    assert set(workloads(host)) == {"a"}
+    host.fleet.attributed(attribution(), host.now)
+    assert workloads(host) == {}
+
+
+def test_accounts_wait_as_long_for_a_device_that_a_driver_is_slow_to_list() -> None:
+    host = running(grant("a"))
+    run(host, 5)
+    after = Host(now=host.now)
+    after.fleet = Fleet([("nvidia", True)], SamplingConfig(), attribution=AttributionConfig(linger_seconds=0))
+    after.fleet.restore(host.fleet.record(host.now), after.now)
+    for waited, count in ((RESTART_SECONDS, 1), (RESTART_SECONDS + 1, 0)):
+        (kept,) = after.fleet.record(after.now + waited).cards
+        assert kept.tenancy is not None
+        assert len(kept.tenancy.workloads) == count
 
 
 def test_of_a_device_that_does_not_come_back_only_the_rest_is_kept() -> None:
