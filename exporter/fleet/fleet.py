@@ -1,9 +1,7 @@
 """Which GPUs the host has, under which names, and what is published of them."""
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from operator import attrgetter, is_
 
 import msgspec
 
@@ -11,50 +9,27 @@ from exporter.config import AttributionConfig, ProcessesConfig, SamplingConfig
 from exporter.fleet.attributed import Attributed
 from exporter.fleet.bounds import MOST_LISTED, bounded
 from exporter.fleet.card import Card
-from exporter.fleet.counters import NameCounts
 from exporter.fleet.identity import differ, position
 from exporter.fleet.processes import Selection
 from exporter.fleet.record import MOST_PREFIXES, CardRecord, FleetRecord, newest, without_workloads
+from exporter.fleet.source import Source
 from exporter.fleet.tenancy import RESTART_SECONDS
 from exporter.metrics import Block
 from exporter.model import (
-    NOT_OPENED,
     Attribution,
     Device,
     DeviceSnapshot,
     GpuState,
     Group,
     Sample,
-    Snapshot,
     WebCounts,
     World,
 )
 
 MOST_DEVICES = 256
-REFRESH_SECONDS = 1.0
-"""How often the figures about a provider that change with every read are taken over into its snapshot."""
 _SIMULATED = "simulated"
 _SIMULATED_PREFIX = "sim"
 _OTHER_PREFIX = "gpu"
-
-
-class _Provider:
-    def __init__(self, name: str, *, wanted: bool) -> None:
-        self.name = name
-        self.wanted = wanted
-        self.up = False
-        self.reason = NOT_OPENED
-        self.library_version: str | None = None
-        self.listed: dict[str, Device] = {}
-        self.expected: int | None = None
-        self.failures = NameCounts()
-        self.rejections = NameCounts()
-        self.restarts: dict[str, int] = {}
-        self.durations: dict[str, float] = {}
-        self.last_timestamp: float | None = None
-        self.changed = True
-        self.refreshed_at = -math.inf
-        self.published: Snapshot | None = None
 
 
 class Fleet:
@@ -72,7 +47,7 @@ class Fleet:
         self._processes = processes or ProcessesConfig()
         self._attributed = Attributed(attribution or AttributionConfig())
         self._left_out: Mapping[str, int] = {}
-        self._providers = {name: _Provider(name, wanted=wanted) for name, wanted in providers}
+        self._providers = {name: Source(name, wanted=wanted) for name, wanted in providers}
         self._cards: dict[str, Card] = {}
         self._aliases: dict[str, str] = {}
         """Keys of cards by another key that a provider gave them for a time."""
@@ -261,10 +236,12 @@ class Fleet:
             self._bump(block)
         if different:
             self._leave_out()
-        snapshots = tuple(self._snapshot(source, tuple(devices[name]), now) for name, source in self._providers.items())
+        published = [source.publish(tuple(devices[name]), now) for name, source in self._providers.items()]
+        if any(different for _, different in published):
+            self._bump(Block.EXPORTER)
         if self._world is None or self._world.versions != self._versions:
             self._world = World(
-                snapshots=snapshots,
+                snapshots=tuple(snapshot for snapshot, _ in published),
                 versions=dict(self._versions),
                 workers_abandoned=self._abandoned,
                 released=self._released,
@@ -276,33 +253,6 @@ class Fleet:
                 attribution=self._attributed.newest,
             )
         return self._world
-
-    def _snapshot(self, source: _Provider, devices: tuple[DeviceSnapshot, ...], now: float) -> Snapshot:
-        before = source.published
-        due = source.changed or now - source.refreshed_at >= REFRESH_SECONDS
-        if before is not None and not due and _same(before.devices, devices):
-            return before
-        if due:
-            source.refreshed_at, source.changed = now, False
-        keep = before if before is not None and not due else None
-        after = Snapshot(
-            provider=source.name,
-            up=source.up,
-            wanted=source.wanted,
-            reason=source.reason,
-            library_version=source.library_version,
-            devices=devices,
-            devices_expected=source.expected,
-            last_sample_timestamp=keep.last_sample_timestamp if keep else source.last_timestamp,
-            sample_duration_seconds=keep.sample_duration_seconds if keep else dict(source.durations),
-            read_failures=keep.read_failures if keep else dict(source.failures.counts),
-            rejected_readings=keep.rejected_readings if keep else dict(source.rejections.counts),
-            worker_restarts=source.restarts,
-        )
-        source.published = after
-        if before is None or _about_provider(before) != _about_provider(after):
-            self._bump(Block.EXPORTER)
-        return after
 
     def _leave_out(self) -> None:
         """Take over how many series the devices have no room for."""
@@ -333,7 +283,7 @@ class Fleet:
             return known if device.key == device.pci_address else msgspec.structs.replace(device, key=known.key)
         return device
 
-    def _place(self, source: _Provider, device: Device, now: float) -> None:
+    def _place(self, source: Source, device: Device, now: float) -> None:
         """Give a device that a provider lists its card, under the first provider that lists it."""
         card = self._cards.get(device.key)
         if card is None:
@@ -347,7 +297,7 @@ class Fleet:
             card.moved(owner.name)
             card.identify(owner.listed[device.key], now)
 
-    def _new_card(self, source: _Provider, device: Device, now: float) -> Card:
+    def _new_card(self, source: Source, device: Device, now: float) -> Card:
         kept = self._awaited.pop(device.key, None)
         if device.pci_address is not None:
             self._awaited.pop(device.pci_address, None)  # the key while its identity could not be read
@@ -379,7 +329,7 @@ class Fleet:
             card.moved(owner.name)
             card.identify(owner.listed[key], now)
 
-    def _owner(self, key: str) -> _Provider | None:
+    def _owner(self, key: str) -> Source | None:
         return next((source for source in self._providers.values() if key in source.listed), None)
 
     def _arrange(self) -> None:
@@ -399,22 +349,9 @@ class Fleet:
             source.listed.pop(key, None)
         return True
 
-    def _fail(self, source: _Provider, reading: str, count: int = 1) -> None:
+    def _fail(self, source: Source, reading: str, count: int = 1) -> None:
         source.failures.add(reading, count, ours=True)
         source.changed = True
 
     def _bump(self, block: Block) -> None:
         self._versions[block.value] += 1
-
-
-def _same(before: tuple[DeviceSnapshot, ...], after: tuple[DeviceSnapshot, ...]) -> bool:
-    return len(before) == len(after) and all(map(is_, before, after))
-
-
-_ABOUT_PROVIDER = attrgetter(*(name for name in Snapshot.__struct_fields__ if name != "devices"))
-
-
-def _about_provider(snapshot: Snapshot) -> tuple[object, int]:
-    """Return all that the block of the exporter shows of a provider."""
-    answering = sum(device.state.answers for device in snapshot.devices)
-    return _ABOUT_PROVIDER(snapshot), answering
