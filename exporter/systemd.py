@@ -14,7 +14,7 @@ from exporter.validation import printable
 logger = logging.getLogger(__name__)
 
 SEND_SECONDS = 0.2
-"""How long a message may wait for a manager that does not keep up, which holds up everything else."""
+"""How long a message that comes once may wait for a manager that does not keep up, which holds up everything else."""
 MAX_STATUS = 500
 
 
@@ -35,13 +35,13 @@ class Systemd:
 
     def ready(self) -> None:
         """Say that it serves: at the start, and when a reload is over."""
-        self._send("READY=1")
+        self._send("READY=1", patience=SEND_SECONDS)
 
     def reloading(self) -> None:
-        self._send("RELOADING=1", f"MONOTONIC_USEC={int(self._clock() * 1e6)}")
+        self._send("RELOADING=1", f"MONOTONIC_USEC={int(self._clock() * 1e6)}", patience=SEND_SECONDS)
 
     def stopping(self) -> None:
-        self._send("STOPPING=1")
+        self._send("STOPPING=1", patience=SEND_SECONDS)
 
     def ping(self) -> None:
         self._send("WATCHDOG=1")
@@ -51,12 +51,12 @@ class Systemd:
         if text != self._status and self._send(f"STATUS={printable(text[:MAX_STATUS])}"):
             self._status = text
 
-    def _send(self, *lines: str) -> bool:
+    def _send(self, *lines: str, patience: float = 0.0) -> bool:
         if self._address is None:
             return False
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as talking:
-                talking.settimeout(SEND_SECONDS)
+                talking.settimeout(patience)
                 talking.sendto("\n".join(lines).encode("utf-8", "replace"), self._address)
         except OSError as error:
             if not self._told:

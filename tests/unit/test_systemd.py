@@ -1,11 +1,12 @@
 """What reaches the socket of a service manager."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from exporter.systemd import MAX_STATUS, Systemd
+from exporter.systemd import MAX_STATUS, SEND_SECONDS, Systemd
 from tests.notify import Manager, listening
 
 OWN = 4711
@@ -79,6 +80,23 @@ def test_a_manager_that_is_gone_is_told_of_once(tmp_path: Path, caplog: pytest.L
     for _ in range(3):
         told.ping()
     assert [record.message for record in caplog.records] == ["systemd cannot be told how things are"]
+
+
+def test_a_manager_that_does_not_keep_up_holds_nothing_up_and_is_told_when_it_does(
+    manager: Manager, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = systemd({"NOTIFY_SOCKET": manager.name})
+    while not caplog.records:  # the kernel keeps so many messages, and no more
+        told.ping()
+    began = time.monotonic()
+    for number in range(20):
+        told.ping()
+        told.status(f"{number}")
+    assert time.monotonic() - began < SEND_SECONDS
+    while (message := manager.heard(0)) is not None:
+        assert message == "WATCHDOG=1"
+    told.status("19")
+    assert manager.heard() == "STATUS=19"
 
 
 def test_a_status_that_was_not_heard_is_told_again(tmp_path: Path) -> None:
