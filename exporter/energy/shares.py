@@ -42,7 +42,7 @@ def allocation_ratios(holds: Iterable[Hold]) -> Shares:
 def idle_shares(ratios: Shares) -> Shares:
     """Return the shares of the idle part: as allocated, and in proportion where more was given away than there is."""
     scale = max(1.0, math.fsum(ratios.values()))
-    return {owner: ratio / scale for owner, ratio in ratios.items()}
+    return {owner: ratio / scale for owner, ratio in ratios.items() if ratio / scale > 0}
 
 
 def active_shares(

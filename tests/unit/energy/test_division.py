@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exporter.energy.idle import BLOCK_SECONDS, IdlePower, follow, idle_part
@@ -117,6 +117,7 @@ loads_ = st.none() | st.fixed_dictionaries({"0": st.floats(0, 1), "1": st.floats
 
 
 @given(uses_, holds_, loads_)
+@example(None, [Hold("a", 1.0), Hold("b", 5e-324), Hold("c", 1.0)], None)  # the smallest share, of more than all
 def test_shares_never_give_away_more_than_there_is(
     uses: list[Use] | None, holds: list[Hold], loads: Mapping[str, float] | None
 ) -> None:
