@@ -26,7 +26,7 @@ class Blame:
         key = worker.stuck_on
         if key is not None:
             verdict = self._quarantine.missed(key, devices, now, worker.answered)
-            reason = verdict.told(key, f"did not answer within {self._deadline:g} s")
+            reason = verdict.told(f"device {key} did not answer within {self._deadline:g} s")
             self._suspect((key,) if verdict is not Verdict.OUTAGE else (*devices, key), reason)
             return Judgement(reason, verdict is not Verdict.OUTAGE)
         if is_stopped:
@@ -45,7 +45,7 @@ class Blame:
             return False
         verdict = self._quarantine.missed(key, devices, now, worker.answered)
         if verdict is Verdict.QUARANTINE:
-            self._suspect((key,), verdict.told(key, "ended the worker that read it"))
+            self._suspect((key,), verdict.told(f"device {key} ended the worker that read it"))
         elif verdict is Verdict.OUTAGE:
             self.absolve()
         return verdict is not Verdict.OUTAGE

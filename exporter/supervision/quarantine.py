@@ -19,11 +19,10 @@ class Verdict(enum.Enum):
     OUTAGE = enum.auto()
     """It is not this device: the provider as a whole does not answer."""
 
-    def told(self, key: str, what: str) -> str:
-        """Return it in words, for the device that did `what`."""
+    def told(self, reason: str) -> str:
+        """Return it in words; `reason`: what the device did."""
         if self is Verdict.OUTAGE:
             return "one device after the other does not answer"
-        reason = f"device {key} {what}"
         if self is Verdict.STRIKE:
             return reason
         return f"{reason} for the second time: the others go on without it, and it is tried again now and then"
