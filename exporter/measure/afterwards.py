@@ -22,8 +22,6 @@ from exporter.measure.run import tell, write_results
 
 _MOST_BYTES = 512 << 20
 _USAGE = 2
-_INSET_SECONDS = 0.001
-"""More than the times of two clocks, read one after the other, are apart."""
 
 
 class LogRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +29,7 @@ class LogRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     log: str
     start: str | None = None
-    """As Unix seconds or ISO 8601, in local time unless it says otherwise; None: where each GPU has been read."""
+    """As Unix seconds or ISO 8601, in local time unless it says otherwise; None: of all of it."""
     end: str | None = None
     gpus: tuple[str, ...] = ()
     interval: float | None = None
@@ -66,7 +64,10 @@ def _read(request: LogRequest, zone: tzinfo) -> Log:
     path = Path(request.log)
     if path.stat().st_size > _MOST_BYTES:
         raise LogError(f"{request.log}: it is larger than {_MOST_BYTES >> 20} MiB: cut it to the window")
-    log = read_log(path.read_bytes(), zone=zone, gpus=_identities(path))
+    with path.open("rb") as file:
+        # A pipe has no size.
+        content = file.read(_MOST_BYTES + 1)
+    log = read_log(content, zone=zone, gpus=_identities(path))
     chosen = set(choose(request.gpus, log.gpus, {}))
     return log._replace(
         points=tuple(point for point in log.points if point.gpu in chosen),
@@ -85,9 +86,8 @@ def _identities(path: Path) -> Sequence[Identity]:
 
 
 def _report(request: LogRequest, log: Log, zone: tzinfo) -> Report:
-    start, end = _edges(log)
-    start = start if request.start is None else _moment(request.start, zone)
-    end = end if request.end is None else _moment(request.end, zone)
+    start = None if request.start is None else _moment(request.start, zone)
+    end = None if request.end is None else _moment(request.end, zone)
     run = run_of(
         log, start, end, interval_seconds=request.interval, output_tokens=request.tokens, queries=request.queries
     )
@@ -99,20 +99,6 @@ def _report(request: LogRequest, log: Log, zone: tzinfo) -> Report:
         log=Path(request.log).name,
         notes=log.notes,
     )
-
-
-def _edges(log: Log) -> tuple[float, float]:
-    """Return the Unix times from and until which power of each GPU is known."""
-    windows = {gpu.gpu: gpu.power_window_seconds or 0.0 for gpu in log.gpus}
-    times: dict[str, list[float]] = {}
-    for point in log.points:
-        if point.power_watts is not None:
-            times.setdefault(point.gpu, []).append(point.at)
-    if not times:
-        raise LogError("there is no power reading in the log")
-    starts = [own[0] for own in times.values()]
-    ends = [own[-1] - windows.get(key, 0.0) / 2 for key, own in times.items()]
-    return max(starts) + _INSET_SECONDS, min(ends) - _INSET_SECONDS
 
 
 def _moment(text: str, zone: tzinfo) -> float:

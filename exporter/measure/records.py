@@ -11,6 +11,13 @@ import msgspec
 
 from exporter.model import GpuState, Scope
 
+MOST_WATTS = 10_000.0
+"""More than any GPU or module draws. What is above, or below nothing, is of a broken sensor or in another unit."""
+MOST_JOULES = 1e15
+"""More than any accumulator counts in its lifetime."""
+MOST_SECONDS = 1e11
+"""As Unix time that is the year 5138."""
+
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One reading of one GPU: a row of samples.csv."""

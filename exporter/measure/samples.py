@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import IO, NamedTuple
 
-from exporter.measure.records import Point
+from exporter.measure.records import MOST_SECONDS, Point
 from exporter.model import GpuState
 
 VERSION_LINE = "# gpu-exporter samples 1"
@@ -97,8 +97,8 @@ def _point(cells: list[str], number: int) -> Point:
         None if not cell else _number(cell, name, number) for cell, name in zip(readings, COLUMNS[4:], strict=True)
     )
     return Point(
-        at=_number(at, COLUMNS[0], number),
-        monotonic=_number(monotonic, COLUMNS[1], number),
+        at=_time(at, COLUMNS[0], number),
+        monotonic=_time(monotonic, COLUMNS[1], number),
         gpu=gpu,
         state=GpuState(state),
         power_watts=watts,
@@ -106,6 +106,13 @@ def _point(cells: list[str], number: int) -> Point:
         utilization_ratio=utilization,
         temperature_celsius=celsius,
     )
+
+
+def _time(cell: str, column: str, line: int) -> float:
+    value = _number(cell, column, line)
+    if not 0 <= value < MOST_SECONDS:
+        raise SamplesError(f"line {line}: {column}: {cell[:40]!r} is no time")
+    return value
 
 
 def _number(cell: str, column: str, line: int) -> float:

@@ -8,7 +8,7 @@ import msgspec
 
 from exporter.measure.crosscheck import Account, account
 from exporter.measure.frozen import Standstill, standstills
-from exporter.measure.records import Identity, Point, Run, Window
+from exporter.measure.records import MOST_JOULES, MOST_WATTS, Identity, Point, Run, Window
 from exporter.measure.window import CounterLine, PowerLine, Readings
 from exporter.model import GpuState
 
@@ -29,6 +29,10 @@ Word = Literal[
 ]
 WORDS: tuple[str, ...] = get_args(Word)
 
+BLIND_RATIO = 0.5
+BLIND_SECONDS = 60.0
+"""How much of a window, or of time, power may stand where nothing else was read: AMD reads whole watts, and an idle GPU
+repeats them for a while."""
 SLEW_RATIO = 0.001
 """NTP slews the wall clock by up to 500 ppm, twice that with some daemons, which steps nothing."""
 
@@ -58,13 +62,25 @@ def tracks(run: Run) -> dict[str, Track]:
     identities = {gpu.gpu: gpu for gpu in (*(run.gpus_at_end or ()), *run.gpus)}
     points: dict[str, list[Point]] = {key: [] for key in identities}
     for point in run.points:
-        points.setdefault(point.gpu, []).append(point)
+        points.setdefault(point.gpu, []).append(_believed(point))
     found = {}
     for key, own in points.items():
         gpu = identities.get(key, Identity(gpu=key))
         power, counter = PowerLine(own, gpu.power_window_seconds), CounterLine(own)
         found[key] = Track(gpu, Readings(own), power, counter, account(own, gpu, run.policy), standstills(own))
     return found
+
+
+def _believed(point: Point) -> Point:
+    """Return the reading without what no sensor can have measured."""
+    watts, joules = point.power_watts, point.counter_joules
+    if (watts is None or 0 <= watts <= MOST_WATTS) and (joules is None or 0 <= joules <= MOST_JOULES):
+        return point
+    return msgspec.structs.replace(
+        point,
+        power_watts=watts if watts is not None and 0 <= watts <= MOST_WATTS else None,
+        counter_joules=joules if joules is not None and 0 <= joules <= MOST_JOULES else None,
+    )
 
 
 def reasons(run: Run, window: Window, known: Mapping[str, Track]) -> tuple[Reason, ...]:
@@ -160,10 +176,10 @@ def _sensors(track: Track, start: float, end: float) -> Iterator[Reason]:
         yield Reason(reason="reset", gpu=key, text=text)
     for still in track.standstills:
         length = still.until - still.since
-        covering = still.since <= start and still.until >= end
+        within = min(still.until, end) - max(still.since, start)
         if still.evidence is not None and still.since < end and still.until > start:
             text = f"Power of {name} stood at {still.watts:g} W for {length:.1f} s while {still.evidence}."
-        elif still.evidence is None and covering:
+        elif still.evidence is None and within >= min(BLIND_RATIO * (end - start), BLIND_SECONDS):
             text = (
                 f"Power of {name} stood at {still.watts:g} W for {length:.1f} s, "
                 "and there is no other reading by which to tell that it is not stuck."

@@ -10,11 +10,9 @@ from datetime import tzinfo
 
 from exporter.measure.logs.cells import moment, number
 from exporter.measure.logs.log import Log, LogError
-from exporter.measure.logs.table import Row, read_table
-from exporter.measure.records import Identity, Point
+from exporter.measure.logs.table import Row, Table, no_number, timeless_rows
+from exporter.measure.records import MOST_JOULES, MOST_WATTS, Identity, Point
 
-_MOST_WATTS = 20_000.0
-_MOST_JOULES = 1e15
 _MOST_CELSIUS = 200.0
 
 # By the exact name, the one that is preferred first: the unified reading of MI300 and later, the current one, the mean.
@@ -36,42 +34,47 @@ def _name(cell: str) -> str:
 
 def read(content: bytes, zone: tzinfo) -> Log:
     """Return the readings; a time that does not say its zone is in `zone`. Raises LogError."""
-    table = read_table(content, is_head, _name)
-    if "timestamp" not in table.columns:
+    table = Table(content, is_head, _name)
+    columns = table.columns()
+    if "timestamp" not in columns:
         raise LogError(
             "this output of amd-smi has no column timestamp, so it is of one moment: "
             "log with amd-smi metric --power --csv --watch 1"
         )
-    power = _first(table.rows, _POWERS, _MOST_WATTS)
+    there = [name for name in _POWERS if name in columns]
+    power = _first(table, there)
     points: list[Point] = []
     gpus: dict[str, Identity] = {}
     timeless = 0
-    for row in table.rows:
+    for row in table.rows():
         at, index = moment(row.get("timestamp"), zone), row.get("gpu") or ""
         if at is None or not index.isdigit():
             timeless += 1
             continue
         key = f"amd{index}"
-        gpus.setdefault(key, _identity(row, key, power))
-        points.append(_point(row, at, key, power))
+        if key not in gpus:
+            gpus[key] = _identity(row, key, power)
+        points.append(_point(row, at, gpus[key].gpu, power))
     whole = bool(points) and all(point.at == int(point.at) for point in points)
-    notes = []
-    if table.messages:
-        count, first = len(table.messages), table.messages[0][:120]
-        notes.append(f"{count} lines of the log are no rows and were left out, the first: {first}.")
-    if timeless:
-        notes.append(f"{timeless} rows of the log have no time or no GPU and were left out.")
+    notes = (
+        *table.notes(),
+        *(no_number(table, there[0]) if power is None and there else ()),
+        *timeless_rows(timeless),
+    )
     resolution = 1.0 if whole else 0.0
-    return Log("amd-smi", tuple(points), tuple(gpus.values()), table.truncated, resolution, tuple(notes))
+    return Log("amd-smi", tuple(points), tuple(gpus.values()), table.truncated, resolution, notes)
 
 
-def _first(rows: Sequence[Row], names: Sequence[str], most: float) -> str | None:
+def _first(table: Table, names: Sequence[str]) -> str | None:
     """Return the first of the columns that has a number anywhere."""
-    return next((name for name in names if any(number(row.get(name), 0.0, most) is not None for row in rows)), None)
+    return next(
+        (name for name in names if any(number(row.get(name), 0.0, MOST_WATTS) is not None for row in table.rows())),
+        None,
+    )
 
 
 def _identity(row: Row, key: str, power: str | None) -> Identity:
-    limits = [found for name in _LIMITS if (found := number(row.get(name), 1.0, _MOST_WATTS)) is not None]
+    limits = [found for name in _LIMITS if (found := number(row.get(name), 1.0, MOST_WATTS)) is not None]
     average = power == "average_socket_power"
     return Identity(
         gpu=key,
@@ -88,8 +91,8 @@ def _point(row: Row, at: float, key: str, power: str | None) -> Point:
         at=at,
         monotonic=at,
         gpu=key,
-        power_watts=None if power is None else number(row.get(power), 0.0, _MOST_WATTS),
-        counter_joules=_value(row, _ENERGIES, _MOST_JOULES),
+        power_watts=None if power is None else number(row.get(power), 0.0, MOST_WATTS),
+        counter_joules=_value(row, _ENERGIES, MOST_JOULES),
         utilization_ratio=None if busy is None else busy / 100,
         temperature_celsius=_value(row, _TEMPERATURES, _MOST_CELSIUS),
     )

@@ -1,16 +1,15 @@
 """Logs of `nvidia-smi --query-gpu=timestamp,...,power.draw,... --format=csv`, with and without units, in a loop."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 from typing import Literal, NamedTuple
 
 from exporter.measure.logs.cells import moment, number
 from exporter.measure.logs.log import Log, LogError
-from exporter.measure.logs.table import Row, Table, read_table
-from exporter.measure.records import Identity, Point
+from exporter.measure.logs.table import Row, Table, no_number, timeless_rows
+from exporter.measure.records import MOST_WATTS, Identity, Point
 from exporter.model import GpuState
 
-MOST_WATTS = 20_000.0
 _MOST_CELSIUS = 200.0
 
 
@@ -44,33 +43,58 @@ def _name(cell: str) -> str:
 
 def read(content: bytes, zone: tzinfo) -> Log:
     """Return the readings; times of nvidia-smi are those of the host, in its `zone`. Raises LogError."""
-    table = read_table(content, is_head, _name)
-    if "timestamp" not in table.columns:
+    units: dict[str, str] = {}
+
+    def name(cell: str) -> str:
+        units[_name(cell)] = cell.partition("[")[2].strip(" ]")
+        return _name(cell)
+
+    table = Table(content, is_head, name)
+    columns = table.columns()
+    if "timestamp" not in columns:
         raise LogError("this log of nvidia-smi has no column timestamp: ask for it with --query-gpu=timestamp,...")
-    known = next((name for name in _NAMES if name in table.columns), None)
-    power = _power(table)
+    known = next((name for name in _NAMES if name in columns), None)
+    watts = _Watts(units)
+    power, notes = _power(table, columns, watts)
     points: list[Point] = []
     gpus: dict[str, Identity] = {}
     timeless = 0
-    for row in table.rows:
+    for row in table.rows():
         at = moment(row.get("timestamp"), zone)
         key = _key(row, known)
         if at is None or key is None:
             timeless += 1
             continue
-        gpus.setdefault(key, _identity(row, key, power))
-        points.append(_point(row, at, key, power))
+        if key not in gpus:
+            gpus[key] = _identity(row, key, power, watts)
+        points.append(_point(row, at, gpus[key].gpu, power, watts))
     if known is None and len({point.at for point in points}) < len(points):
         raise LogError("this log of nvidia-smi does not tell GPUs apart: ask for index or uuid in --query-gpu")
-    return Log("nvidia-smi", tuple(points), tuple(gpus.values()), table.truncated, notes=_notes(table, timeless))
+    return Log(
+        "nvidia-smi",
+        tuple(points),
+        tuple(gpus.values()),
+        table.truncated,
+        notes=(*table.notes(), *notes, *timeless_rows(timeless)),
+    )
 
 
-def _power(table: Table) -> _Power:
-    there = [power for power in _POWERS if power.column in table.columns]
+class _Watts(NamedTuple):
+    """Reads cells of power in the unit that the cell has, else its column."""
+
+    units: Mapping[str, str]
+
+    def of(self, row: Row, column: str) -> float | None:
+        return number(row.get(column), 0.0, MOST_WATTS, self.units.get(column, ""))
+
+
+def _power(table: Table, columns: Sequence[str], watts: _Watts) -> tuple[_Power, Sequence[str]]:
+    """Return the best column that has a number anywhere, else the best one, and a note that it has none."""
+    there = [power for power in _POWERS if power.column in columns]
     for power in there:
-        if any(number(row.get(power.column), 0.0, MOST_WATTS) is not None for row in table.rows):
-            return power
-    return there[0]
+        if any(watts.of(row, power.column) is not None for row in table.rows()):
+            return power, ()
+    return there[0], no_number(table, there[0].column)
 
 
 def _key(row: Row, known: str | None) -> str | None:
@@ -82,9 +106,9 @@ def _key(row: Row, known: str | None) -> str | None:
     return f"nvidia{value}" if known == "index" else value
 
 
-def _identity(row: Row, key: str, power: _Power) -> Identity:
+def _identity(row: Row, key: str, power: _Power, watts: _Watts) -> Identity:
     index, address = row.get("index"), row.get("pci.bus_id") or row.get("gpu_bus_id")
-    limits = [found for name in _LIMITS if (found := number(row.get(name), 0.0, MOST_WATTS)) is not None]
+    limits = [found for name in _LIMITS if (found := watts.of(row, name)) is not None]
     return Identity(
         gpu=key,
         label=f"nvidia{index}" if index else None,
@@ -103,7 +127,7 @@ def _text(cell: str | None) -> str | None:
     return None if not cell or cell.startswith("[") else cell
 
 
-def _point(row: Row, at: float, key: str, power: _Power) -> Point:
+def _point(row: Row, at: float, key: str, power: _Power, watts: _Watts) -> Point:
     busy = number(row.get("utilization.gpu"), 0.0, 100.0)
     lost = any(word in (row.get(power.column) or "").lower() for word in _LOST)
     return Point(
@@ -111,17 +135,7 @@ def _point(row: Row, at: float, key: str, power: _Power) -> Point:
         monotonic=at,
         gpu=key,
         state=GpuState.LOST if lost else GpuState.OK,
-        power_watts=number(row.get(power.column), 0.0, MOST_WATTS),
+        power_watts=watts.of(row, power.column),
         utilization_ratio=None if busy is None else busy / 100,
         temperature_celsius=number(row.get("temperature.gpu"), 0.0, _MOST_CELSIUS),
     )
-
-
-def _notes(table: Table, timeless: int) -> tuple[str, ...]:
-    notes = []
-    if table.messages:
-        count, first = len(table.messages), table.messages[0][:120]
-        notes.append(f"{count} lines of the log are no rows and were left out, the first: {first}.")
-    if timeless:
-        notes.append(f"{timeless} rows of the log have no time or no GPU and were left out.")
-    return tuple(notes)

@@ -1,5 +1,6 @@
 """Which tool wrote a log, and what run it makes."""
 
+import codecs
 import itertools
 from collections.abc import Sequence
 from datetime import tzinfo
@@ -7,13 +8,17 @@ from statistics import median
 
 from exporter.measure.logs import amd, nvidia
 from exporter.measure.logs.log import Log, LogError
-from exporter.measure.logs.table import read_table
+from exporter.measure.logs.table import Table
 from exporter.measure.records import Identity, Point, Policy, Run, Window
 from exporter.measure.samples import VERSION_LINE, SamplesError, read_samples
 
 MOST_BYTES = 512 << 20
 _OUR_NAME = VERSION_LINE.rpartition(" ")[0].encode()
 _USUAL_INTERVAL = 1.0
+_INSET_SECONDS = 0.001
+"""More than the times of two clocks, read one after the other, are apart."""
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"PK\x03\x04")
+"""How gzip, zstd, xz, bzip2 and zip begin."""
 
 
 def read_log(content: bytes, *, zone: tzinfo, gpus: Sequence[Identity] = ()) -> Log:
@@ -23,16 +28,26 @@ def read_log(content: bytes, *, zone: tzinfo, gpus: Sequence[Identity] = ()) -> 
     """
     if len(content) > MOST_BYTES:
         raise LogError(f"the log is larger than {MOST_BYTES >> 20} MiB: cut it to the window that is asked for")
+    if content.startswith(_COMPRESSED):
+        raise LogError("the log is compressed: unpack it first")
+    content = _utf8(content)
     if content.startswith(_OUR_NAME):
         return _ours(content, gpus)
-    if read_table(content, nvidia.is_head, str).columns:
+    if Table(content, nvidia.is_head).has_head:
         return nvidia.read(content, zone)
-    if read_table(content, amd.is_head, str).columns:
+    if Table(content, amd.is_head).has_head:
         return amd.read(content, zone)
     raise LogError(
         "the log has no head that is known: expected samples.csv of gpu-exporter, a CSV of nvidia-smi --query-gpu with "
         "timestamp and power.draw and its head, or one of amd-smi metric --csv --watch with socket_power"
     )
+
+
+def _utf8(content: bytes) -> bytes:
+    """Return the text without a mark of byte order: PowerShell writes UTF-16 when output is redirected."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return content.decode("utf-16", errors="replace").encode(errors="replace")
+    return content.removeprefix(codecs.BOM_UTF8)
 
 
 def _ours(content: bytes, gpus: Sequence[Identity]) -> Log:
@@ -48,20 +63,26 @@ def _ours(content: bytes, gpus: Sequence[Identity]) -> Log:
 
 def run_of(
     log: Log,
-    start: float,
-    end: float,
+    start: float | None,
+    end: float | None,
     *,
     interval_seconds: float | None = None,
     gap_seconds: float | None = None,
     output_tokens: float | None = None,
     queries: float | None = None,
 ) -> Run:
-    """Return the run of one window of a log, in Unix seconds; without an interval, it is the usual one of the log."""
+    """Return the run of one window of a log, in Unix seconds; without an interval, it is the usual one of the log.
+
+    None: where the log begins or ends. Raises LogError when it has no power.
+    """
     policy = Policy(
         interval_seconds=interval_seconds or _interval(log),
         gap_seconds=gap_seconds,
         resolution_seconds=log.resolution_seconds,
     )
+    if start is None or end is None:
+        first, last = _edges(log, policy.longest_gap_seconds)
+        start, end = first if start is None else start, last if end is None else end
     window = Window(
         name="window",
         start=_monotonic(log.points, start),
@@ -70,6 +91,26 @@ def run_of(
         queries=queries,
     )
     return Run(points=log.points, windows=(window,), policy=policy, gpus=log.gpus, truncated=log.truncated)
+
+
+def _edges(log: Log, gap: float) -> tuple[float, float]:
+    """Return the Unix times from and until which all that the log has is known.
+
+    GPUs are read one after the other, and begin and end a little apart. One that does so by more than a `gap` is
+    missing there, which is for the verdict to say and not for the window to leave out.
+    """
+    windows = {gpu.gpu: gpu.power_window_seconds or 0.0 for gpu in log.gpus}
+    spans: dict[str, tuple[float, float]] = {}
+    for point in log.points:
+        if point.power_watts is not None:
+            first, last = spans.get(point.gpu, (point.at, point.at))
+            spans[point.gpu] = min(first, point.at), max(last, point.at)
+    if not spans:
+        raise LogError(" ".join(("there is no power reading in the log.", *log.notes)))
+    began, ended = min(point.at for point in log.points), max(point.at for point in log.points)
+    starts = [first for first, _ in spans.values() if first - began <= gap]
+    ends = [last - windows.get(key, 0.0) / 2 for key, (_, last) in spans.items() if ended - last <= gap]
+    return max(starts, default=began) + _INSET_SECONDS, min(ends, default=ended) - _INSET_SECONDS
 
 
 def _interval(log: Log) -> float:

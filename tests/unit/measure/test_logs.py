@@ -294,6 +294,48 @@ def test_a_log_of_one_gpu_needs_no_name() -> None:
     assert [gpu.name for gpu in result.gpus] == ["nvidia0"]
 
 
+def of_one_gpu(*watts: str, unit: str = "W", blind: bool = False) -> bytes:
+    """A reading each second."""
+    head = f"timestamp, power.draw.average [{unit}]" + ("" if blind else ", utilization.gpu [%]")
+    rows = [
+        f"2026/11/30 15:{t // 60:02d}:{t % 60:02d}.000, {cell}{'' if blind else f', {90 + t % 3} %'}"
+        for t, cell in enumerate(watts)
+    ]
+    return "".join(f"{line}\n" for line in (head, *rows)).encode()
+
+
+def test_the_unit_in_the_head_counts_where_cells_have_none() -> None:
+    of_head, of_cells = (f"{1000 * (300 + t % 2)}" for t in range(9)), (f"{300 + t % 2} W" for t in range(9))
+    found = [read(of_one_gpu(*of_head, unit="mW")), read(of_one_gpu(*of_cells, unit="mW"))]
+    assert [[p.power_watts for p in log.points] for log in found] == [[300.0 + t % 2 for t in range(9)]] * 2
+
+
+def test_power_that_no_gpu_draws_is_no_reading() -> None:
+    idle_in_milliwatts = of_one_gpu(*(f"{15_000 + t % 7}" for t in range(60)))
+    assert all(point.power_watts is None for point in read(idle_in_milliwatts).points)
+
+
+def test_a_log_that_shows_nothing_but_power_has_to_move_for_most_of_the_window() -> None:
+    moving, stuck = [f"{400 + t % 7} W" for t in range(40)], ["46.19 W"] * 100
+    content = of_one_gpu(*moving, *stuck, *moving, blind=True)
+    found = measured(content, 5.0, 170.0)
+    assert [reason.reason for reason in found.reasons] == ["power_frozen"]
+    assert measured(content, 5.0, 35.0).power_valid
+    assert measured(of_one_gpu(*moving, *stuck, *moving), 5.0, 170.0).power_valid, "the load says that it is steady"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_what_a_shell_of_another_system_makes_of_a_log_is_read(encoding: str) -> None:
+    mark = {"utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}.get(encoding, b"")
+    for kind, content in LOGS.items():
+        points = read(content).points
+        recoded = mark + content.decode().replace("\n", "\r\n").encode(encoding)
+        assert read(recoded).points == points, kind
+        for cut in range(len(recoded) - 40, len(recoded)):
+            part = read(recoded[:cut])
+            assert part.points in (points, points[:-1], points[:-2]), (kind, cut)
+
+
 def test_windows_of_our_own_log_are_asked_for_in_unix_time() -> None:
     log = read(LOGS["ours"])
     run = run_of(log, SOME[0].at + 0.5, SOME[0].at + 1.5)

@@ -134,6 +134,16 @@ def test_power_that_stands_while_the_board_heats_up_is_not_valid() -> None:
     assert words(measured) == {"power_frozen"}
 
 
+@pytest.mark.parametrize("watts", [-5.0, 15_000.0, 1e308])
+def test_power_that_no_gpu_draws_is_no_reading(watts: float) -> None:
+    good = sampled()
+    odd = tuple(
+        msgspec.structs.replace(p, power_watts=watts) if 30 < p.monotonic - EPOCH < 34 else p for p in good.points
+    )
+    assert words(msgspec.structs.replace(good, points=odd)) == {"gap", "presence"}
+    assert words(msgspec.structs.replace(good, points=only(good.points, power_watts=watts))) == {"no_power"}
+
+
 def test_a_killed_sampler_is_not_valid_even_if_readings_go_on() -> None:
     event = Event(monotonic=EPOCH + 33.0, gpu=None, text="the worker of nvidia was ended by signal 9")
     killed = msgspec.structs.replace(sampled(), events=(event,))
