@@ -102,8 +102,7 @@ class Card:
 
     def record(self, now: float) -> CardRecord:
         """Return what is kept over a restart."""
-        if self._charging.catch_up(self._seen(now)):
-            self._dirty.add(Group.ENERGY)
+        self._charge(now)
         return CardRecord(
             key=self.device.key,
             provider=self.provider,
@@ -196,8 +195,8 @@ class Card:
     def snapshot(self, now: float, *, released: bool) -> tuple[DeviceSnapshot, set[Block]]:
         """Return what is published, and the blocks that look different from the snapshot before."""
         before = self._published
-        if self._charging.catch_up(self._seen(now)):
-            self._dirty.add(Group.ENERGY)
+        if self._dirty or self._charging.awaits(now):
+            self._charge(now)
         state = self._state(now, released=released)
         if state not in _READABLE or self._given_up(now):
             shown = _NONE
@@ -286,7 +285,12 @@ class Card:
                 self._temperature(now),
                 None if load is None else load.utilization_ratio,
             )
-        self._charging.sampled(fresh, at, self._seen(now))
+        if self._charging.tenancy.begun:
+            self._charging.sampled(fresh, at, self._seen(now))
+
+    def _charge(self, now: float) -> None:
+        if self._charging.tenancy.begun and self._charging.catch_up(self._seen(now)):
+            self._dirty.add(Group.ENERGY)
 
     def _seen(self, now: float) -> Seen:
         load, state = self._reading(Group.LOAD, now), self._reading(Group.STATE, now)
@@ -341,22 +345,26 @@ class Card:
         return self._cut_off and now - self._last_taken > groups.CUT_OFF_SECONDS
 
     def _state(self, now: float, *, released: bool) -> GpuState:
-        known = (
-            (self.lost, GpuState.LOST),
-            (released, GpuState.RELEASED),
-            (self.hung, GpuState.HUNG),
-            (not self._is_back and now - self.silent_since <= groups.CUT_OFF_SECONDS, GpuState.RELEASED),
-            (not self._is_back or self._given_up(now), GpuState.STALE),
-            (self._asleep, GpuState.ASLEEP),
-        )
-        for holds, state in known:
-            if holds:
-                return state
+        if self.lost:
+            return GpuState.LOST
+        if released:
+            return GpuState.RELEASED
+        if self.hung:
+            return GpuState.HUNG
+        if not self._is_back:
+            return GpuState.RELEASED if now - self.silent_since <= groups.CUT_OFF_SECONDS else GpuState.STALE
+        if self._asleep and not self._given_up(now):
+            return GpuState.ASLEEP
+        return GpuState.STALE if self._is_stale(now) else GpuState.OK
+
+    def _is_stale(self, now: float) -> bool:
+        if self._given_up(now):
+            return True
         if now <= self._same_until and self._published is not None and self._published.state is GpuState.OK:
-            return GpuState.OK
+            return False
         vital = self._newest.keys() & _VITAL
         silent = (not vital or self._gives_nothing) and now - self._last_given > groups.STALE_SECONDS
-        return GpuState.STALE if silent or any(self._old(group, now) for group in vital) else GpuState.OK
+        return silent or any(self._old(group, now) for group in vital)
 
     def _forget_readings(self) -> None:
         self._dirty |= set(self._newest)

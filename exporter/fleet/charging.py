@@ -65,6 +65,10 @@ class Charging:
         if Group.PROCESSES in fresh or (seen.partitions, seen.memory_size) != self._by:
             self._divide(seen, seen.processes)
 
+    def awaits(self, now: float) -> bool:
+        """Tell whether time alone has given `catch_up` something to do, which readings and claims always do."""
+        return self.tenancy.begun and (self._anew or now > self._until or self.tenancy.awaits(now))
+
     def catch_up(self, seen: Seen) -> bool:
         """Divide all that the device's total shows, and tell whether something has changed by the passing of time."""
         if not self.tenancy.begun:

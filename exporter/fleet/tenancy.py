@@ -57,6 +57,8 @@ class Tenancy:
         self._linger = linger
         self._room = room
         self._accounts: dict[str, _Account] = {}
+        self._first_gone = math.inf
+        """Since when the one is gone that is to be forgotten first."""
         self._idle_power = IdlePower()
         self._divided: float | None = None
         """How much of the total has been divided, with what was there before that began; None: it has not."""
@@ -130,6 +132,8 @@ class Tenancy:
 
     def expire(self, now: float) -> bool:
         """Forget whoever has been gone for long enough; tells whether anybody was."""
+        if not self._expires(now):
+            return False
         over = [
             key
             for key, account in self._accounts.items()
@@ -137,7 +141,12 @@ class Tenancy:
         ]
         for key in over:
             self._drop(key)
-        return bool(over)
+        self._find_first_gone()
+        return True
+
+    def awaits(self, now: float) -> bool:
+        """Tell whether somebody is to be forgotten, or allocations are to be counted."""
+        return self._expires(now) or self.due(now)
 
     def advance(self, now: float) -> None:
         """Count allocations until now."""
@@ -204,6 +213,7 @@ class Tenancy:
                 self._room.left -= 1
                 account = self._accounts[kept.workload.key] = _Account(kept)
                 account.gone_at = now + max(0.0, RESTART_SECONDS - self._linger)
+        self._find_first_gone()
 
     def close(self) -> None:
         """Give the room back."""
@@ -241,6 +251,15 @@ class Tenancy:
             self._room.left -= 1
             self._accounts[key] = _Account(WorkloadRecord(workload=present[key], start_timestamp=wall))
         self._accounts = dict(sorted(self._accounts.items()))
+        self._find_first_gone()
+
+    def _expires(self, now: float) -> bool:
+        return now - self._first_gone >= self._linger
+
+    def _find_first_gone(self) -> None:
+        self._first_gone = min(
+            (one.gone_at for one in self._accounts.values() if one.gone_at is not None), default=math.inf
+        )
 
     def _evict(self, now: float) -> bool:
         gone = [
