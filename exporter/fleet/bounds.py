@@ -44,7 +44,7 @@ def bounded(sample: Sample) -> tuple[Sample, Mapping[str, int]]:
         if rows is not None and len(rows) > most:
             changes[name] = rows[:most]
             left_out[failure] = len(rows) - most
-    if any(len(readings) > MOST_NAMES for readings in _named(sample)):
+    if max(map(len, _named(sample))) > MOST_NAMES:
         for name, readings in zip(_BY_NAME, _named(sample), strict=True):
             if len(readings) > MOST_NAMES:
                 changes[name] = dict(sorted(readings.items())[:MOST_NAMES])
