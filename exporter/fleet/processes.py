@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from exporter.config import ProcessesConfig
-from exporter.exposition.labels import cleaned
 from exporter.fleet.tenants import Owners, owner_of
 from exporter.model import Owner, ProcessSample, ProcessSeries
+from exporter.text import cleaned
 
 OTHER = "other"
 """Value of all labels of the series of the rest."""

@@ -14,6 +14,7 @@ from exporter.energy.sums import Sum
 from exporter.fleet.record import MOST_WORKLOADS, MOST_WORKLOADS_IN_ALL, TenancyRecord, WorkloadRecord
 from exporter.fleet.tenants import Tenants
 from exporter.model import Workload, WorkloadSnapshot
+from exporter.text import LONGEST
 
 REFRESH_SECONDS = 1.0
 """How often allocations are counted while nothing else happens."""
@@ -21,7 +22,7 @@ EVICT_SECONDS = 60.0
 """A workload that is gone makes room no sooner: what it used last is to be on a page of each scraper before."""
 RESTART_SECONDS = 60.0
 """Accounts stay at least so long after a restart: drivers take their time until it is known who is there."""
-MOST_CHARACTERS = 256
+MOST_CHARACTERS = LONGEST
 """Of a key: as much of it as the page shows."""
 
 

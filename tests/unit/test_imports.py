@@ -15,7 +15,20 @@ ROOT = Path(__file__).parents[2]
 # A part is a module or package directly under exporter. It imports from its own layer and those above it in this list,
 # and parts of one layer do not import each other in a circle.
 LAYERS = (
-    {"model", "energy", "validation", "logs", "pci", "addresses", "framing", "kernel", "parentage", "early", "systemd"},
+    {
+        "model",
+        "energy",
+        "validation",
+        "logs",
+        "pci",
+        "addresses",
+        "framing",
+        "kernel",
+        "parentage",
+        "early",
+        "systemd",
+        "text",
+    },
     {"metrics", "providers", "strict_yaml"},
     {"config"},
     {"announce", "attribution", "exposition", "fleet", "journal", "supervision", "web", "reference"},
@@ -24,6 +37,8 @@ LAYERS = (
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 
 IMPORT_NOTHING_OF_OURS = {"model", "energy"}
+SHOWS = {"exposition", "web"}
+KNOWS = {"attribution", "config", "energy", "fleet", "metrics", "model", "providers", "supervision"}
 PURE = {"model", "metrics", "energy", "exposition"}
 OUTSIDE = {
     *("asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "random", "shutil", "signal"),
@@ -117,6 +132,11 @@ def test_the_foundations_import_nothing_of_ours(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(PURE))
 def test_the_core_imports_nothing_that_reaches_outside(name: str) -> None:
     assert {found.imported.partition(".")[0] for found in IMPORTS if part(found.importer) == name} & OUTSIDE == set()
+
+
+@pytest.mark.parametrize("name", sorted(KNOWS))
+def test_what_is_known_does_not_depend_on_how_it_is_shown(name: str) -> None:
+    assert [found for found in OURS if part(found.importer) == name and part(found.imported) in SHOWS] == []
 
 
 @pytest.mark.parametrize("package", VENDOR_PACKAGES)

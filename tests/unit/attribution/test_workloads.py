@@ -2,8 +2,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exporter.attribution import workloads
-from exporter.exposition.labels import cleaned
 from exporter.fleet.tenancy import MOST_CHARACTERS
+from exporter.text import cleaned
 
 
 def test_keys() -> None:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporter.exposition.labels import LONGEST, cleaned, quoted
+from exporter.exposition.labels import quoted
+from exporter.text import LONGEST, cleaned
 from tests.unit.exposition.worlds import texts
 
 FIRMWARE_BYTES = b"VBIOS \xff\xfe1".decode("utf-8", "surrogateescape")

@@ -14,10 +14,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from exporter.exposition import Format, Renderer
-from exporter.exposition.labels import cleaned
 from exporter.exposition.subjects import TABLES
 from exporter.metrics import Block, Kind, MetricSpec
 from exporter.model import World
+from exporter.text import cleaned
 from tests.unit.exposition.worlds import device, worlds
 from tests.unit.exposition.worlds import world as world_of
 

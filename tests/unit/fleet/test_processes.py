@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.config import ProcessesConfig, SamplingConfig
-from exporter.exposition.labels import LONGEST
 from exporter.fleet import Fleet
 from exporter.fleet.processes import LEAD, OTHER, Selection, Shown
 from exporter.fleet.tenants import claims
 from exporter.model import Group, Owner, ProcessSample, ProcessSeries, Workload
+from exporter.text import LONGEST
 from tests.unit.fleet.hosts import Host, card
 from tests.unit.fleet.tenants import attribution, owner, pod, process
 
