@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """As the kernel numbers the namespaces that it starts with: include/linux/proc_ns.h."""
+OURSELVES = "/proc/self"
 
 _PIECE_BYTES = 65536
 _KERNEL_THREAD = 0x0020_0000  # PF_KTHREAD
@@ -37,6 +38,35 @@ def stat_of(proc: str, pid: int) -> Stat:
         raise ValueError("no stat of a process") from None
 
 
+def is_of_the_host(proc: str, own: str = OURSELVES) -> bool:
+    """Tell whether the proc mounted at `proc` shows processes under the pids of the initial namespace, as drivers do.
+
+    `own`: our process in a proc of our own namespace. What cannot be told for certain is not the host's.
+    """
+    if leads_to(f"{proc}/1/ns/pid") == INITIAL_PID_NAMESPACE or _has_kernel_threads(proc):
+        return True
+    # With hidepid neither is seen. What is mounted is of our own namespace if we have one number there.
+    pid = leads_to(f"{proc}/self")
+    return leads_to(f"{own}/ns/pid") == INITIAL_PID_NAMESPACE and bool(pid) and len(numbers_of(proc, pid)) == 1
+
+
+def numbers_of(proc: str, pid: str) -> tuple[int, ...]:
+    """Return the numbers of a process in nested pid namespaces, that of the mount first; empty: it cannot be told."""
+    try:
+        _, found, rest = read_all(f"{proc}/{pid}/status").partition(b"\nNSpid:")
+        return tuple(map(int, rest.partition(b"\n")[0].split())) if found else ()
+    except (OSError, ValueError):
+        return ()
+
+
+def leads_to(path: str) -> str:
+    """Return where a link leads; empty: it cannot be told."""
+    try:
+        return os.readlink(path)  # noqa: PTH115 -- paths are text here, as in all of /proc
+    except OSError:
+        return ""
+
+
 def read_small(path: str, folder: int | None = None) -> bytes:
     """Read a file of which the first 4 KiB matter; `folder`: descriptor of where it lies. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
@@ -58,3 +88,12 @@ def read_all(path: str, limit: int = _PIECE_BYTES) -> bytes:
         return data
     finally:
         os.close(descriptor)
+
+
+def _has_kernel_threads(proc: str) -> bool:
+    """Whether the second process is the kernel's: only the host has those."""
+    try:
+        second = stat_of(proc, 2)
+    except (OSError, ValueError):
+        return False
+    return second.kernel and second.parent == 0

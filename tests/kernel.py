@@ -22,6 +22,18 @@ def process(
     return folder
 
 
+def kernel_threads(root: Path) -> None:
+    """Put into /proc what shows that it is the host's."""
+    process(root, 2, b"kthreadd", parent=0, flags=KERNEL_THREAD)
+
+
+def own(directory: Path, pid_namespace: str) -> str:
+    """Stand for /proc/self of a process in a namespace, and return its path."""
+    (directory / "own/ns").mkdir(parents=True)
+    (directory / "own/ns/pid").symlink_to(pid_namespace)
+    return str(directory / "own")
+
+
 def open_files(root: Path, pid: int, *files: tuple[str, str]) -> None:
     """Give a process descriptors: where each leads, and its fdinfo."""
     folder = root / "proc" / str(pid)

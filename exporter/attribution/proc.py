@@ -2,15 +2,15 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from exporter.attribution.processes import Missing, Seen, look_at, started_at
+from exporter.attribution.processes import Missing, Seen, is_of_another_user, look_at, started_at
 from exporter.attribution.source import Process, Question
 from exporter.attribution.users import Users
-from exporter.attribution.vantage import Vantage, vantage
+from exporter.attribution.vantage import HIDDEN, Vantage, vantage
 
 MOST_PROCESSES = 20_000
 """The rest of a question is left out and counted with those that could not be placed."""
@@ -73,9 +73,9 @@ class Proc:
         return Sights(
             seen=seen,
             users={uid: self._users.name(uid) for uid in _uids(seen.values())},
-            # Where processes are hidden, one that is not there may be alive.
-            ended=frozenset(p for p, why in missing.items() if why is not Missing.DENIED and not view.hidden),
-            trouble=_trouble(view, missing, left_out=len(asked) > MOST_PROCESSES),
+            # Where processes may be hidden, one that is not there may be alive.
+            ended=frozenset(p for p, why in missing.items() if why is not Missing.DENIED and not view.hiding),
+            trouble=_trouble(view, seen.values(), missing.values(), left_out=len(asked) > MOST_PROCESSES),
         )
 
     def _find(self, process: Process, view: Vantage, now: float) -> _Known | Missing:
@@ -83,6 +83,8 @@ class Proc:
         if entry is not None and now - entry.at < REREAD_SECONDS and self._same(process, entry.seen):
             return entry
         found = look_at(self._proc, process.pid, process.started, private=view.private)
+        if found is Missing.ENDED and view.hiding and is_of_another_user(process.pid):
+            found = Missing.HIDDEN
         return found if isinstance(found, Missing) else _Known(found, now)
 
     def _same(self, process: Process, seen: Seen) -> bool:
@@ -99,9 +101,11 @@ def _uids(seen: Iterable[Seen]) -> set[int]:
     return {uid for uid in found if uid is not None}
 
 
-def _trouble(view: Vantage, missing: Mapping[Process, Missing], *, left_out: bool) -> str:
-    if view.hidden:
-        return view.hidden
-    if Missing.DENIED in missing.values():
+def _trouble(view: Vantage, seen: Collection[Seen], missing: Collection[Missing], *, left_out: bool) -> str:
+    # A capability shows what hidepid hides: who sees one process of another user sees those that are asked for.
+    others = any(process.uid != os.geteuid() for process in seen)
+    if Missing.HIDDEN in missing or (view.hiding and not others):
+        return HIDDEN
+    if Missing.DENIED in missing:
         return "some processes may not be looked at: permission denied"
     return f"there are more than {MOST_PROCESSES} processes" if left_out else ""

@@ -1,6 +1,7 @@
 """What /proc tells of one process: its name, when it started, as whom it runs, and its control groups."""
 
 import enum
+import os
 
 import msgspec
 
@@ -16,6 +17,8 @@ class Missing(enum.Enum):
     RECYCLED = enum.auto()
     """Another process has its pid."""
     DENIED = enum.auto()
+    HIDDEN = enum.auto()
+    """It lives, and proc does not show it (hidepid)."""
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +61,17 @@ def started_at(proc: str, pid: int) -> int | None:
         return _stat(proc, pid).started
     except (OSError, ValueError):
         return None
+
+
+def is_of_another_user(pid: int) -> bool:
+    """Tell whether a process of our own pid namespace lives that we may not signal, seen in proc or not."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
 
 
 def _stat(proc: str, pid: int) -> Stat:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.kernel import INITIAL_PID_NAMESPACE, Stat, stat_of
+from exporter.kernel import OURSELVES, Stat, is_of_the_host, numbers_of, stat_of
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -61,15 +61,19 @@ class Proc:
         return max(0.0, self.boottime() - seen.started / _TICKS)
 
 
-def proc_of(root: Path, host: Path | None = None) -> Proc:
-    """Return the /proc below `host`, or else `root`, as this process sees it; /sys is below `root`."""
-    above = root if host is None else host
-    status = _status(above)
-    inner = status.get("NSpid", "").split()
+def proc_of(root: Path, host: Path | None = None, own: str = OURSELVES) -> Proc:
+    """Return the /proc below `host`, or else `root`, as this process sees it; /sys is below `root`.
+
+    `own`: as of `is_of_the_host`.
+    """
+    proc = f"{root if host is None else host}/proc"
     # Our pid as this /proc counts: that of the host, mounted in a container, counts otherwise than we do.
-    pid = int(inner[0]) if inner else os.getpid()
-    parent = int(status.get("PPid", "") or os.getppid())
-    return Proc(root, frozenset({pid, parent}) - {0}, foreign=_is_foreign(above, nested=len(inner) > 1), host=host)
+    pid = next(iter(numbers_of(proc, "self")), os.getpid())
+    try:
+        parent = stat_of(proc, pid).parent
+    except (OSError, ValueError):
+        parent = os.getppid()
+    return Proc(root, frozenset({pid, parent}) - {0}, foreign=not is_of_the_host(proc, own), host=host)
 
 
 def read_stat(root: Path, pid: int) -> Stat | None:
@@ -114,21 +118,3 @@ def names_in(folder: str | int) -> list[str]:
 def link_of(path: str) -> str:
     """Return where a link leads. Raises OSError."""
     return os.readlink(path)  # noqa: PTH115 -- as above
-
-
-def _status(root: Path) -> dict[str, str]:
-    try:
-        lines = (root / "proc/self/status").read_text(errors="replace").splitlines()
-    except OSError:
-        return {}
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
-def _is_foreign(root: Path, *, nested: bool) -> bool:
-    if nested:  # it is the /proc of a namespace around ours: that of the host, unless its second process is a plain one
-        second = read_stat(root, 2)
-        return second is not None and not second.kernel
-    try:
-        return link_of(f"{root}/proc/self/ns/pid") != INITIAL_PID_NAMESPACE
-    except OSError:
-        return False

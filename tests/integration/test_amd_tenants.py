@@ -11,7 +11,7 @@ import pytest
 from tests.integration import vantage
 from tests.integration.amd import Look, bare, machine, parse, run_script
 from tests.integration.vantage import stranger
-from tests.kernel import kfd_process, process, write_kfd
+from tests.kernel import kernel_threads, kfd_process, process, write_kfd
 from tests.native.amdsmi_layout import WHEELS, amdsmi_tree
 from tests.native.plan import write_plan
 
@@ -32,6 +32,7 @@ def test_one_holder_and_seven_bystanders_through_amd_smi(look: Look, version: st
         "{pid: 300, name: '', memory_used_bytes: 1048576}",
         "{pid: 301, name: '', memory_used_bytes: 1048576}",
     ]
+    kernel_threads(tmp_path)
     process(tmp_path, 300, b"ollama", started=55)
     (sample,) = look(version, machine(mi300x(*BYSTANDERS, HOLDER, *odd))).samples
     assert sample["processes"] == [
@@ -47,6 +48,7 @@ def test_one_holder_and_seven_bystanders_through_amd_smi(look: Look, version: st
 def test_one_holder_and_seven_bystanders_through_kfd(look: Look, version: str, tmp_path: Path) -> None:
     fleet = machine(f"{mi300x(*BYSTANDERS, HOLDER)}\n- {{model: MI300X}}")
     write_kfd(tmp_path, fleet, 1000)
+    kernel_threads(tmp_path)
     process(tmp_path, 4242, b"vllm", started=55)
     first, second = look(version, fleet).samples
     assert first["processes"] == [
@@ -81,6 +83,7 @@ def test_names_and_numbers_that_amd_smi_cannot_take_cost_nothing_where_kfd_is(lo
     write_kfd(tmp_path, fleet, 1000)
     first, *rest = fleet.devices[0].rows
     broken = dataclasses.replace(first, texts={**first.texts, "name": "bad\udcffname"})
+    kernel_threads(tmp_path)
     process(tmp_path, 1000, b"bad\xffname")
     (sample,) = look(NEWEST, bare(dataclasses.replace(fleet.devices[0], rows=(broken, *rest)))).samples
     assert len(sample["processes"]) == 1500

@@ -6,6 +6,8 @@ Ids, names and numbers are made up; the shapes are those of the runtimes.
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.kernel import KERNEL_THREAD
+
 UID = "3f2a9c1e-7b44-4d0c-9a55-0c6f1e2d3b4a"
 UNDERSCORED = UID.replace("-", "_")
 OTHER_UID = "8d7c6b5a-1234-4e5f-8a9b-abcdefabcdef"
@@ -223,11 +225,13 @@ def write_process(
     name: str = "python3",
     started: int = 5000,
     state: str = "S",
+    parent: int = 1,
+    flags: int = 0,
 ) -> None:
     """Write the files of a process as the kernel shows them; `cgroup` None: the kernel has none."""
     home = proc / str(pid)
     home.mkdir(parents=True, exist_ok=True)
-    tail = " ".join(["1", *["0"] * 17, str(started), *["0"] * 30])
+    tail = " ".join([str(parent), *["0"] * 4, str(flags), *["0"] * 12, str(started), *["0"] * 30])
     (home / "stat").write_text(f"{pid} ({name}) {state} {tail}\n")
     (home / "comm").write_text(f"{name}\n")
     ids = "\t".join([str(uid)] * 4)
@@ -243,8 +247,7 @@ def write_host(root: Path) -> Path:
     """Write what every host has, and return its proc."""
     proc = root / "proc"
     write_process(proc, 1, "0::/init.scope\n", name="systemd", started=1)
-    write_process(proc, 2, "0::/\n", name="kthreadd", started=1)
-    (proc / "2/status").write_text("Name:\tkthreadd\nUmask:\t0000\nState:\tS\nPid:\t2\nPPid:\t0\nUid:\t0\t0\t0\t0\n")
+    write_process(proc, 2, "0::/\n", name="kthreadd", started=1, parent=0, flags=KERNEL_THREAD)
     (root / "etc").mkdir(parents=True, exist_ok=True)
     (root / "etc/passwd").write_text(USERS)
     return proc

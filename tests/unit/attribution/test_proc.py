@@ -1,6 +1,8 @@
 import os
+import subprocess
 import time
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 
 import pytest
@@ -12,8 +14,10 @@ from exporter.attribution.proc import MOST_PROCESSES, REREAD_SECONDS, Proc, Sigh
 from exporter.attribution.processes import Missing, Seen, look_at
 from exporter.attribution.source import Held, Process, Question
 from exporter.attribution.users import Users
-from exporter.attribution.vantage import FOREIGN, FOREIGN_MOUNT, HIDDEN, vantage
+from exporter.attribution.vantage import FOREIGN_MOUNT, HIDDEN, vantage
+from exporter.kernel import INITIAL_PID_NAMESPACE
 from exporter.model import Device
+from tests.kernel import own
 from tests.unit.attribution.hosts import USER, write_host, write_process
 
 PID = 77
@@ -209,41 +213,12 @@ def test_host_is_recognised_by_its_kernel_threads(proc: Path) -> None:
     assert vantage(str(proc)).foreign == ""
 
 
-def own(directory: Path, pid_namespace: str) -> str:
-    """Stand for /proc/self of a process in a namespace."""
-    (directory / "own/ns").mkdir(parents=True)
-    (directory / "own/ns/pid").symlink_to(pid_namespace)
-    return str(directory / "own")
-
-
-def test_other_pid_namespace_is_recognised(proc: Path, tmp_path: Path) -> None:
-    (proc / "2/status").write_text("Name:\tsleep\nPPid:\t1\nVmSize:\t 1 kB\n")
-    view = vantage(str(proc), own(tmp_path, "pid:[4026532195]"))
-    assert view.foreign == FOREIGN_MOUNT
-    assert FOREIGN != FOREIGN_MOUNT
-
-
-def test_process_that_calls_itself_a_kernel_thread_is_none(proc: Path, tmp_path: Path) -> None:
-    status = proc / "2/status"
-    status.write_text(status.read_text() + "VmSize:\t 1024 kB\n")
-    assert vantage(str(proc), own(tmp_path, "pid:[4026532195]")).foreign
-
-
 def test_host_with_hidden_processes_is_recognised_by_our_own(tmp_path: Path) -> None:
     proc = tmp_path / "proc"
     write_process(proc, 300, SERVICE)
     (proc / "self").symlink_to("300")
-    view = vantage(str(proc), own(tmp_path, "pid:[4026531836]"))
-    assert (view.foreign, view.hidden) == ("", HIDDEN)
-
-
-def test_mount_of_another_namespace_is_not_ours(tmp_path: Path) -> None:
-    proc = tmp_path / "proc"
-    write_process(proc, 300, SERVICE)
-    (proc / "self").symlink_to("300")
-    status = proc / "300/status"
-    status.write_text(status.read_text().replace("NSpid:\t300", "NSpid:\t300\t7"))
-    assert vantage(str(proc), own(tmp_path, "pid:[4026531836]")).foreign
+    view = vantage(str(proc), own(tmp_path, INITIAL_PID_NAMESPACE))
+    assert (view.foreign, view.hiding) == ("", True)
 
 
 def test_nothing_is_looked_up_in_a_foreign_namespace(tmp_path: Path) -> None:
@@ -253,17 +228,49 @@ def test_nothing_is_looked_up_in_a_foreign_namespace(tmp_path: Path) -> None:
     assert sights == Sights(trouble=FOREIGN_MOUNT)
 
 
-def test_hidden_processes_have_not_ended(tmp_path: Path) -> None:
+@pytest.fixture
+def hiding(tmp_path: Path) -> Path:
+    """A proc that does not show the first process."""
     proc = write_host(tmp_path)
-    for name in ("stat", "status", "cgroup", "comm"):
-        (proc / "1" / name).unlink()
-    write_process(proc, PID, SERVICE)
+    rmtree(proc / "1")
+    return proc
 
-    sights = Proc(str(proc), str(tmp_path)).look(ask(Process(PID, 5000), Process(78, 1)))
+
+def test_hidden_processes_have_not_ended(hiding: Path, tmp_path: Path) -> None:
+    write_process(hiding, PID, SERVICE, uid=os.geteuid())
+
+    sights = Proc(str(hiding), str(tmp_path)).look(ask(Process(PID, 5000), Process(78, 1)))
 
     assert set(sights.seen) == {Process(PID, 5000)}
     assert sights.ended == frozenset()
     assert sights.trouble == HIDDEN
+
+
+def test_nothing_is_hidden_from_who_sees_processes_of_others(hiding: Path, tmp_path: Path) -> None:
+    write_process(hiding, PID, SERVICE, uid=os.geteuid() + 1)
+    sights = Proc(str(hiding), str(tmp_path)).look(ask(Process(PID, 5000), Process(2**40, 1)))
+    assert set(sights.seen) == {Process(PID, 5000)}
+    assert sights.ended == frozenset()
+    assert sights.trouble == ""
+
+
+def test_process_of_another_user_that_lives_and_is_not_shown_is_hidden(
+    hiding: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to look as somebody else; run as root")
+    write_process(hiding, PID, SERVICE, uid=1)
+    with subprocess.Popen(["sleep", "60"], user=1) as other:
+        source = Proc("proc", ".")
+        tmp_path.chmod(0o755)
+        monkeypatch.chdir(tmp_path)
+        os.seteuid(65534)
+        try:
+            trouble = source.look(ask(Process(PID, 5000), Process(other.pid, 1))).trouble
+        finally:
+            os.seteuid(0)
+            other.kill()
+    assert trouble == HIDDEN
 
 
 def test_service_is_not_taken_from_below_our_own_group(proc: Path) -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.kernel import Stat
+from exporter.kernel import INITIAL_PID_NAMESPACE, Stat
 from exporter.providers.procfs import Proc, listed_pids, name_of, proc_of, read_stat
-from tests.kernel import KERNEL_THREAD, process
+from tests.kernel import KERNEL_THREAD, own, process
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -82,36 +82,53 @@ def test_ourselves_are_the_worker_its_parent_and_their_children(tmp_path: Path) 
     assert [here.is_own(pid, here.look(pid)) for pid in (50, 51, 60, 61, 1)] == [True, True, True, False, False]
 
 
-def status(root: Path, pids: str, parent: int = 9) -> None:
-    folder = root / "proc/self"
-    (folder / "ns").mkdir(parents=True)
-    (folder / "status").write_text(
-        f"Name:\tpython3\nPid:\t{pids.split(maxsplit=1)[0]}\nPPid:\t{parent}\nNSpid:\t{pids}\n"
-    )
+def ourselves(root: Path, *numbers: int) -> None:
+    """Be a process with these numbers in nested namespaces, that of the mount first."""
+    folder = process(root, numbers[0], parent=9)
+    (folder / "status").write_text(f"Name:\tpython3\nPPid:\t9\nNSpid:\t{chr(9).join(map(str, numbers))}\n")
+    (root / "proc/self").symlink_to(str(numbers[0]))
+
+
+def test_we_are_found_in_a_proc_that_counts_otherwise(tmp_path: Path) -> None:
+    ourselves(tmp_path, 30328, 3)
+    assert proc_of(tmp_path).own == {30328, 9}
+
+
+@pytest.mark.parametrize("numbers", [(100,), (30328, 3)], ids=["our own", "around ours"])
+@pytest.mark.parametrize("namespace", [INITIAL_PID_NAMESPACE, "pid:[4026532178]"])
+def test_without_a_sign_of_the_host_proc_is_the_hosts_only_where_we_are_its(
+    tmp_path: Path, numbers: tuple[int, ...], namespace: str
+) -> None:
+    # With hidepid, and in a node that is itself a container, the second process is not there to be seen.
+    ourselves(tmp_path, *numbers)
+    is_ours = numbers == (100,) and namespace == INITIAL_PID_NAMESPACE
+    assert proc_of(tmp_path, own=own(tmp_path, namespace)).foreign is not is_ours
 
 
 @pytest.mark.parametrize(
-    ("inode", "pids", "foreign"),
+    ("comm", "parent", "flags", "foreign"),
     [
-        (4026531836, "100", False),
-        (4026532178, "5", True),
-        (4026532178, "30328\t3", False),  # the host's /proc, mounted in a container
+        (b"kthreadd", 0, KERNEL_THREAD, False),
+        (b"kthreadd", 0, 0, True),  # a process may call itself what it likes
+        (b"kthreadd", 1, KERNEL_THREAD, True),
+        (b"bash", 1, 0, True),
     ],
 )
-def test_the_namespace_of_proc_is_recognised(tmp_path: Path, inode: int, pids: str, *, foreign: bool) -> None:
-    status(tmp_path, pids)
-    (tmp_path / "proc/self/ns/pid").symlink_to(f"pid:[{inode}]")
-    found = proc_of(tmp_path)
-    assert found.foreign is foreign
-    assert found.own == {int(pids.split(maxsplit=1)[0]), 9}
+def test_the_host_is_recognised_by_its_kernel_threads(
+    tmp_path: Path, comm: bytes, parent: int, flags: int, *, foreign: bool
+) -> None:
+    ourselves(tmp_path, 30328, 3)
+    process(tmp_path, 2, comm, parent=parent, flags=flags)
+    assert proc_of(tmp_path, own=own(tmp_path, "pid:[4026532178]")).foreign is foreign
 
 
-def test_a_proc_around_ours_that_is_not_the_hosts_is_foreign(tmp_path: Path) -> None:
-    status(tmp_path, "30328\t3")
-    process(tmp_path, 2, b"kthreadd", flags=KERNEL_THREAD)
-    assert not proc_of(tmp_path).foreign
-    process(tmp_path, 2, b"bash")
-    assert proc_of(tmp_path).foreign
+def test_the_host_is_recognised_by_the_namespace_of_its_first_process(tmp_path: Path) -> None:
+    ourselves(tmp_path, 30328, 3)
+    here = own(tmp_path, "pid:[4026532178]")
+    namespaces = tmp_path / "proc/1/ns"
+    namespaces.mkdir(parents=True)
+    (namespaces / "pid").symlink_to(INITIAL_PID_NAMESPACE)
+    assert not proc_of(tmp_path, own=here).foreign
 
 
 def test_pids_are_listed_in_order(tmp_path: Path) -> None:
