@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from exporter.attribution.ids import RenderNode
+from exporter.kfd import read_topology
 
 _ENTRY = re.compile(r"card\d+|renderD(\d+)")
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -14,7 +15,11 @@ _PLATFORM = re.compile(r"amdgpu_xcp[._](\d+)")
 
 def render_nodes(root: Path = Path("/")) -> dict[str, RenderNode]:
     """Return the GPU behind each name: cardN, renderDN, amdgpu_xcp_N. What cannot be read is left out."""
-    topology = _topology(root)
+    topology = {
+        node.render_minor: RenderNode(f"{node.place}.0", node.partition)
+        for node in read_topology(root)
+        if node.render_minor is not None
+    }
     of_address = Counter(node.address for node in topology.values())
     found = {}
     for name, names, minor in _devices(root):
@@ -44,22 +49,3 @@ def _devices(root: Path) -> Iterator[tuple[str, list[str], int | None]]:
             grouped.setdefault(device, {})[entry.name] = int(match[1]) if match[1] else None
     for device, nodes in grouped.items():
         yield device.name, list(nodes), next((minor for minor in nodes.values() if minor is not None), None)
-
-
-def _topology(root: Path) -> dict[int, RenderNode]:
-    """Return what KFD tells of the GPU and partition of each render node."""
-    found = {}
-    for node in (root / "sys/class/kfd/kfd/topology/nodes").glob("*"):
-        try:
-            lines = (node / "properties").read_text().splitlines()
-            properties = {name: int(value) for name, _, value in (line.partition(" ") for line in lines)}
-            location, minor = properties["location_id"], properties["drm_render_minor"]
-        except (OSError, ValueError, KeyError):  # a CPU, one that the device cgroup hides, or gone meanwhile
-            continue
-        if minor <= 0:
-            continue
-        # By kernel, the partition stands in the function of the address or in the bits 31 to 28.
-        partition = location >> 28 & 0xF or location & 7
-        bus, device = location >> 8 & 0xFF, location >> 3 & 0x1F
-        found[minor] = RenderNode(f"{properties.get('domain', 0):04x}:{bus:02x}:{device:02x}.0", partition)
-    return found

@@ -24,6 +24,7 @@ LAYERS = (
         "addresses",
         "framing",
         "kernel",
+        "kfd",
         "parentage",
         "early",
         "systemd",

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import msgspec
 
 from exporter.kernel import read_small
+from exporter.kfd import KFD
 from exporter.providers.procfs import names_in
 from exporter.providers.sanitise import BYTES
 
-_KFD = "sys/class/kfd/kfd"
 _MOST_PROCESSES = 20_000
 _PAUSE_EACH = 32
 _ENTRY = re.compile(r"(?:pid:)?(\d+)(?:-id:(\d+))?")
@@ -51,16 +51,6 @@ class Tree(NamedTuple):
     """Processes that were never read yet: there was no time for them."""
 
 
-class Node(NamedTuple):
-    """A GPU, or one partition of it, in KFD's topology."""
-
-    gpu_id: int
-    place: str
-    """PCI address without the function: dddd:bb:dd."""
-    partition: int
-    compute_units: int | None
-
-
 class TreeReader:
     """Reads what every process holds, for a limited time; whom it did not reach comes first in the next read.
 
@@ -76,7 +66,7 @@ class TreeReader:
         pause: Callable[[], None] = lambda: None,
         seconds: float = 0.6,
     ) -> None:
-        self._folder = f"{root}/{_KFD}/proc"
+        self._folder = f"{root}/{KFD}/proc"
         self._boottime = boottime
         self._clock = clock
         self._pause = pause
@@ -109,30 +99,6 @@ class TreeReader:
                 del names[pid]
         self._entries = known
         return Tree(known, len(names) - len(known))
-
-
-def read_topology(root: Path) -> list[Node]:
-    """List GPUs and partitions; empty where there is no KFD."""
-    nodes = []
-    for folder in (root / _KFD / "topology/nodes").glob("*"):
-        try:
-            gpu_id = int(read_small(f"{folder}/gpu_id"))
-            lines = read_small(f"{folder}/properties").decode("ascii", "replace").splitlines()
-            properties = {key: int(value) for key, _, value in (line.partition(" ") for line in lines)}
-            if gpu_id:  # 0: a processor
-                nodes.append(_node(gpu_id, properties))
-        except (OSError, ValueError, KeyError):  # a node of which the GPU is not open to us shows nothing
-            continue
-    return nodes
-
-
-def _node(gpu_id: int, properties: Mapping[str, int]) -> Node:
-    # Bus, device and function, as PCI packs them; by kernel, the partition is on top or stands for the function.
-    location = properties["location_id"]
-    place = f"{properties.get('domain', 0):04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}"
-    per_unit = properties.get("simd_per_cu", 0)
-    units = properties.get("simd_count", 0) // per_unit if per_unit else 0
-    return Node(gpu_id, place, location >> 28 & 0xF or location & 7, units or None)
 
 
 def _read_process(folder: str, names: list[str], entry: Entry) -> bool:

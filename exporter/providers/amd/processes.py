@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from exporter.kernel import Stat
+from exporter.kfd import Node, read_topology
 from exporter.model import ProcessSample
 from exporter.providers.amd.calls import Absent, Broken, Calls, HandleGone, mapping
-from exporter.providers.amd.kfd import Node, Tree, TreeReader, read_topology
+from exporter.providers.amd.kfd import Tree, TreeReader
 from exporter.providers.amd.packages import Package, Part
 from exporter.providers.fdinfo import Scan, Scanner, Usage
 from exporter.providers.procfs import Proc, name_of
@@ -256,4 +257,4 @@ def _node(calls: Calls, part: Part, package: Package, nodes: list[Node]) -> Node
     found = [node for node in nodes if node.gpu_id == gpu_id] or here
     if found:
         return found[0]
-    return None if gpu_id is None else Node(gpu_id, "", part.number, None)
+    return None if gpu_id is None else Node(gpu_id, "", part.number)

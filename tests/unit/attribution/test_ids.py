@@ -253,6 +253,7 @@ def partitioned_host(root: Path, location: int, *, underscore: bool) -> None:
         node = root / "sys/class/kfd/kfd/topology/nodes" / str(number)
         node.mkdir(parents=True)
         (node / "properties").write_text(properties)
+        (node / "gpu_id").write_text(f"{number and 50000 + number}\n")
     (root / "sys/class/kfd/kfd/topology/nodes/5").mkdir()
 
 

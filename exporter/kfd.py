@@ -1,0 +1,47 @@
+"""Which GPUs, and partitions of them, does AMD's driver for compute know? Read from its topology in sysfs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from exporter.kernel import read_small
+
+KFD = "sys/class/kfd/kfd"
+
+
+class Node(NamedTuple):
+    """A GPU, or one partition of it."""
+
+    gpu_id: int
+    """KFD's own number."""
+    place: str
+    """PCI address without the function: dddd:bb:dd."""
+    partition: int
+    compute_units: int | None = None
+    render_minor: int | None = None
+    """N of renderDN."""
+
+
+def read_topology(root: Path) -> list[Node]:
+    """List GPUs and partitions; empty where there is no KFD."""
+    nodes = []
+    for folder in (root / KFD / "topology/nodes").glob("*"):
+        try:
+            gpu_id = int(read_small(f"{folder}/gpu_id"))
+            lines = read_small(f"{folder}/properties").decode("ascii", "replace").splitlines()
+            properties = {key: int(value) for key, _, value in (line.partition(" ") for line in lines)}
+            if gpu_id:  # 0: a processor
+                nodes.append(_node(gpu_id, properties))
+        except (OSError, ValueError, KeyError):  # a node of which the GPU is not open to us shows nothing
+            continue
+    return nodes
+
+
+def _node(gpu_id: int, properties: Mapping[str, int]) -> Node:
+    # Bus, device and function, as PCI packs them; by kernel, the partition is on top or stands for the function.
+    location = properties["location_id"]
+    place = f"{properties.get('domain', 0):04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}"
+    per_unit = properties.get("simd_per_cu", 0)
+    units = properties.get("simd_count", 0) // per_unit if per_unit else 0
+    minor = properties.get("drm_render_minor", 0)
+    return Node(gpu_id, place, location >> 28 & 0xF or location & 7, units or None, minor if minor > 0 else None)
