@@ -1,5 +1,6 @@
 """Who may ask: what the file of `--web.config.file` wants of clients, as it is on disk."""
 
+import contextlib
 import logging
 import math
 import time
@@ -9,13 +10,15 @@ from exporter.config import ConfigError
 from exporter.web.messages import Request, Response, plain
 from exporter.web.protection.login import BusyError, Login, bcrypt_check, credentials
 from exporter.web.protection.rate import Bucket
-from exporter.web.protection.settings import Settings, UnreadableError, stamp
-from exporter.web.protection.tls import Tls
+from exporter.web.protection.settings import Settings, Stamp, UnreadableError, stamp
+from exporter.web.protection.tls import Tls, TlsError
 
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 """How often files are looked at, while there are connections."""
+RETRY_SECONDS = 60.0
+"""After this files that are not used are read again, changed or not: it may have been for want of a descriptor."""
 
 _DENIED = plain(401, headers=(("WWW-Authenticate", 'Basic realm="gpu-exporter", charset="UTF-8"'),))
 
@@ -29,7 +32,7 @@ class Guard:
     def __init__(self, path: str, settings: Settings, clock: Callable[[], float]) -> None:
         self._path = path
         self._clock = clock
-        self._looked_at = clock()
+        self._looked_at = self._read_at = clock()
         self._problems: tuple[str, ...] = ()
         self._stamps = dict(settings.stamps)
         self._login: Login | None = None
@@ -40,6 +43,7 @@ class Guard:
         """Requests that came too fast, or whose login could not be checked for want of time."""
         self._remarks: tuple[str, ...] = ()
         self._settings = settings
+        self._tls = settings.tls
         self._take(settings)
 
     @classmethod
@@ -50,7 +54,7 @@ class Guard:
     @property
     def secure(self) -> bool:
         """Whether connections carry TLS."""
-        return self._settings.tls is not None
+        return self._tls is not None
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -78,7 +82,7 @@ class Guard:
     def encryption(self) -> Tls | None:
         """Return what the next connection is encrypted with; None: nothing."""
         self._look()
-        return self._settings.tls
+        return self._tls
 
     async def refusal(self, request: Request, *, limited: bool) -> Response | None:
         """Return the answer to a request that may not pass; None: it may. `limited`: the rate limit counts it."""
@@ -100,32 +104,37 @@ class Guard:
         return _DENIED
 
     def _look(self) -> None:
-        """Read the files again when they have changed, or were not good the last time."""
+        """Read the files again when they have changed, or when the last time they were read is long ago and failed."""
         now = self._clock()
         if now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
-        full = self._settings.tls is not None and self._settings.tls.full
-        if full or self._problems or any(stamp(path) != before for path, before in self._stamps.items()):
+        again = self._problems and now - self._read_at >= RETRY_SECONDS
+        if again or any(stamp(path) != before for path, before in self._stamps.items()):
             self._read(asked=False)
+        if self._tls is not None and self._tls.full:
+            with contextlib.suppress(TlsError):
+                self._tls = self._tls.anew()
 
     def _read(self, *, asked: bool) -> None:
+        self._read_at = self._clock()
+        stamps: Mapping[str, Stamp | None] = {path: stamp(path) for path in self._stamps}
         try:
             settings = Settings(self._path)
+            stamps = settings.stamps
             if not asked:
                 self._refuse_weaker(settings)
             self._take(settings)
         except ConfigError as error:
             if isinstance(error, UnreadableError):
-                self._stamps = dict(error.stamps)
+                stamps = error.stamps
             self._keep(error.messages, asked=asked)
-            return
         except Exception as error:  # noqa: BLE001 - whatever breaks, it opens no door and ends no connection
             self._keep((f"{self._path}: cannot be read ({type(error).__name__})",), asked=asked)
-            return
-        self._stamps = dict(settings.stamps)
-        self._problems = ()
-        logger.info("certificates, users and rules for clients are read again", extra={"file": self._path})
+        else:
+            self._problems = ()
+            logger.info("certificates, users and rules for clients are read again", extra={"file": self._path})
+        self._stamps = dict(stamps)
 
     def _refuse_weaker(self, settings: Settings) -> None:
         """Raise ConfigError where less is asked of clients: an editor or a copy may be half way through the file."""
@@ -161,3 +170,4 @@ class Guard:
         elif self._bucket is None or wanted != (self._bucket.interval, self._bucket.burst):
             self._bucket = Bucket(*wanted)
         self._settings = settings
+        self._tls = settings.tls

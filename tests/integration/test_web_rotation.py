@@ -1,16 +1,18 @@
 """Certificates, authorities and users that are replaced while the daemon serves, well, half or badly."""
 
+import contextlib
 import logging
 import os
 import resource
 import shutil
 import ssl
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from exporter.config import ConfigError
-from exporter.web.guard import Guard
+from exporter.web.guard import RETRY_SECONDS, Guard
 from tests.integration.daemon import Daemon
 from tests.integration.test_web_login import ask, header
 from tests.integration.test_web_peers import Start
@@ -185,6 +187,41 @@ def test_an_authority_that_is_replaced_decides_on_the_next_connection(
     run(test)
 
 
+@contextlib.contextmanager
+def descriptors(left: int) -> Iterator[None]:
+    """Leave so many descriptors free."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + left, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_files_that_are_not_used_are_read_again_when_they_change_and_once_a_minute(
+    left: int, authorities: tuple[Authority, Authority], tmp_path: Path
+) -> None:
+    old, new = authorities
+    put(old, tmp_path, "server.pem", "server.key")
+    clock = Clock()
+    guard = Guard.load(write(tmp_path / "web.yml", TLS), clock=clock)
+    first = guard.encryption()
+    put(new, tmp_path, "server.pem", "server.key")
+    clock.tick()
+    with descriptors(left):
+        assert guard.encryption() is first
+        assert len(guard.problems) == 1
+    for _ in range(3):
+        clock.tick()
+        assert guard.encryption() is first
+    clock.now += RETRY_SECONDS
+    assert guard.encryption() is not first
+    assert guard.problems == ()
+
+
 @pytest.mark.parametrize("left", [1, 2])
 def test_a_certificate_that_openssl_cannot_be_given_is_told_at_the_start_and_changes_nothing_later(
     left: int, authorities: tuple[Authority, Authority], tmp_path: Path
@@ -192,16 +229,10 @@ def test_a_certificate_that_openssl_cannot_be_given_is_told_at_the_start_and_cha
     put(authorities[0], tmp_path, "server.pem", "server.key")
     path = write(tmp_path / "web.yml", TLS)
     guard = Guard.load(path, clock=Clock())
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    free = os.dup(0)
-    os.close(free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free + left, hard))
-    try:
+    with descriptors(left):
         with pytest.raises(ConfigError) as caught:
             Guard.load(path)
         told = guard.reload()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     problem = "tls_server_config.cert_file: cannot be handed to OpenSSL: Too many open files (server.pem)"
     assert list(caught.value.messages) == told == [f"{path}: {problem}"]
     assert guard.secure

@@ -41,6 +41,7 @@ class Tls:
 
     def __init__(self, form: TlsForm, cert: bytes, key: bytes, client_ca: bytes | None) -> None:
         """Make a context of PEM text. Raises TlsError."""
+        self._made_of = form, cert, key, client_ca
         self.context = _context(form, cert, key, client_ca)
         self.verified = form.client_auth_type
         self.allowed_sans = None if form.client_allowed_sans is None else frozenset(form.client_allowed_sans)
@@ -51,6 +52,10 @@ class Tls:
     def full(self) -> bool:
         """Whether OpenSSL keeps so many sessions that the context should be made anew."""
         return self.context.session_stats()["number"] > MAX_SESSIONS
+
+    def anew(self) -> "Tls":
+        """Return the same without any session. Raises TlsError."""
+        return Tls(*self._made_of)
 
     def complaint(self, certificate: Mapping[str, Any]) -> str | None:
         """Return why a peer with this verified certificate (empty: none) may not ask anything; None: it may.
