@@ -373,7 +373,10 @@ def test_a_session_that_is_taken_up_again_is_no_way_round_the_allowed_names(auth
     run(test)
 
 
-def test_sessions_of_clients_that_cannot_keep_them_do_not_pile_up(authority: Authority) -> None:
+def test_sessions_of_clients_that_cannot_keep_them_do_not_pile_up(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "exporter")
     context = authority.client()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_TICKET
@@ -399,6 +402,19 @@ def test_sessions_of_clients_that_cannot_keep_them_do_not_pile_up(authority: Aut
             assert made_anew.context.session_stats()["number"] < 10
 
     run(test)
+    assert "read again" not in caplog.text, "clients would fill the log"
+
+
+@pytest.mark.parametrize(
+    ("http", "said"),
+    [("", False), ("http_server_config: {http2: false}\n", False), ("http_server_config: {http2: true}\n", True)],
+)
+def test_that_http_2_is_not_served_is_told_to_who_wants_it(
+    http: str, said: bool, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "exporter")
+    guard_of(authority, TLS + http)
+    assert ("http_server_config.http2: HTTP/1.1 is served" in caplog.text) is said
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ class TlsForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class HttpForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    http2: bool = True
+    http2: bool = False
     headers: (
         dict[
             Annotated[str, Meta(extra={"check": _header})],
