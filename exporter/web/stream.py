@@ -28,6 +28,9 @@ class Stream:
             # What is sent is complete, and would wait for an acknowledgement of what was sent before.
             taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = taken
+        # With TLS the same. asyncio asks its selector for what is not registered yet, and the error that says so would
+        # spell out a socket, with two system calls for its addresses.
+        self._descriptor = taken.fileno()
         self._readable = readable
         self._loop = asyncio.get_running_loop()
         self._reading = False
@@ -42,7 +45,7 @@ class Stream:
         """Go on calling `readable`."""
         if not self._reading and not self.closed:
             self._reading = True
-            self._loop.add_reader(self._socket, self._readable)
+            self._loop.add_reader(self._descriptor, self._readable)
             if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
                 # Deciphered and not fetched: no further byte may come that would wake us.
                 self._loop.call_soon(self._wake)
@@ -50,7 +53,7 @@ class Stream:
     def pause(self) -> None:
         if self._reading:
             self._reading = False
-            self._loop.remove_reader(self._socket)
+            self._loop.remove_reader(self._descriptor)
 
     def secure(self, context: ssl.SSLContext) -> None:
         """Speak TLS from here on, once `shake_hands` is through."""
@@ -104,13 +107,13 @@ class Stream:
         if self.closed:
             return
         self._blocked = self._loop.create_future()
-        self._loop.add_writer(self._socket, self._unblock)
+        self._loop.add_writer(self._descriptor, self._unblock)
         try:
             await self._blocked
         finally:
             self._blocked = None
             if not self.closed:
-                self._loop.remove_writer(self._socket)
+                self._loop.remove_writer(self._descriptor)
 
     def send_in_the_clear(self, data: bytes) -> None:
         """Send what a peer without TLS understands, as far as it is taken at once. Raises OSError."""
@@ -128,7 +131,7 @@ class Stream:
         if self.closed:
             return
         self.pause()
-        self._loop.remove_writer(self._socket)
+        self._loop.remove_writer(self._descriptor)
         if unsent:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._socket.close()
@@ -145,10 +148,10 @@ class Stream:
 
     def _read_when_writable(self) -> None:
         self.pause()
-        self._loop.add_writer(self._socket, self._go_on_reading)
+        self._loop.add_writer(self._descriptor, self._go_on_reading)
 
     def _go_on_reading(self) -> None:
-        self._loop.remove_writer(self._socket)
+        self._loop.remove_writer(self._descriptor)
         self.read()
         self._wake()
 
