@@ -138,7 +138,7 @@ class Channel:
 
 
 def _denied(path: str) -> str:
-    return f"{path} may not be opened: it is root's, so run as root or add an ACL for the user"
+    return f"{path} may not be opened: it is root's, so run as root or with CAP_DAC_OVERRIDE"
 
 
 def _load_grpc() -> ModuleType:

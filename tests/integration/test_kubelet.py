@@ -398,7 +398,7 @@ def test_a_socket_that_is_denied_is_named_so(node: Node, path: Path, what: str) 
         (path if what == "socket" else path.parent).chmod(0o700 if what == "directory" else 0o600)
         path.parent.chmod(0o755 if what == "socket" else 0o700)
         with plain_user(path):
-            assert reason(path) == f"{path} may not be opened: it is root's, so run as root or add an ACL for the user"
+            assert reason(path) == f"{path} may not be opened: it is root's, so run as root or with CAP_DAC_OVERRIDE"
 
 
 @contextmanager
