@@ -16,6 +16,7 @@ from exporter.config import Config, WebConfig
 from exporter.daemon.life import keep_pinging, lasting_failure, turns
 from exporter.daemon.look import Lookout, count
 from exporter.daemon.page import Pages
+from exporter.daemon.privilege import needs_root
 from exporter.daemon.reload import Reloader, keep_reloading
 from exporter.fleet import Fleet
 from exporter.journal import Journal, opened, places
@@ -205,7 +206,8 @@ def _say_what_starts(config: Config, names: tuple[str, ...]) -> None:
     )
     if config.simulate is not None and "simulated" not in names:
         logger.warning("the scenario has no effect: providers are named, and simulated is not one of them")
-    if os.geteuid() == 0:
+    if os.geteuid() == 0 and names != ("simulated",) and not needs_root(config.attribution):
         logger.warning(
-            "running as root, which reading metrics does not need; a user in the groups video and render will do"
+            "running as root, which is needed only for the memory that processes of other users have of AMD GPUs "
+            "without computing; else a user in the groups video and render will do"
         )

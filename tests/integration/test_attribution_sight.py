@@ -118,6 +118,7 @@ def test_as_root(tmp_path: Path) -> None:
         found = page(made)
         assert seen(found) == (1, "", unknown(pid))
         assert users(found)[pid] == "nobody"
+        assert "running as root" not in made.log, "no device nodes are there whose groups would do"
 
 
 def test_as_a_plain_user(tmp_path: Path) -> None:
