@@ -1,24 +1,23 @@
 """What is known of one GPU: the newest readings of each group, its state, and what was counted."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from exporter.config import SamplingConfig
 from exporter.fleet import groups
-from exporter.fleet.charging import Charging, Seen
+from exporter.fleet.charging import Charging, Seen, load_of
 from exporter.fleet.counters import Integral, ThrottleSeconds
 from exporter.fleet.meter import Meter
 from exporter.fleet.processes import Selection, Shown
+from exporter.fleet.readings import Readings
 from exporter.fleet.record import CardRecord
 from exporter.fleet.tenants import Claims
-from exporter.metrics import SENSORS, Block
-from exporter.model import Device, DeviceSnapshot, GpuState, Group, PartitionSample, ProcessSample, Sample
+from exporter.metrics import Block
+from exporter.model import Device, DeviceSnapshot, GpuState, Group, Sample
 
-_VITAL = frozenset({Group.ENERGY, Group.LOAD})
-"""What a device that answers is always asked for."""
 _NONE: frozenset[Group] = frozenset()
 _READABLE = frozenset({GpuState.OK, GpuState.STALE})
 
@@ -54,17 +53,11 @@ class Card:
         """Since when no reading is expected to be there already: first sight, loss, return, sleep, end of a release."""
         self._is_back = True
         """Whether it was read since it was released."""
-        self._lifetimes = groups.lifetimes(sampling)
-        self._newest: dict[Group, Sample] = {}
-        self._taken: dict[Group, float] = {}
-        """When each was read, whatever that gave."""
-        self._given: dict[Group, float] = {}
-        """When each of those that only the device can tell was read and gave a value."""
+        self._readings = Readings(sampling)
         self._last_sample_timestamp: float | None = None
         self._meter = Meter(sampling)
         self._busy = Integral(sampling.load_seconds)
         self._throttle = ThrottleSeconds(sampling.state_seconds)
-        self._sensor: str | None = None
         self._dirty: set[Group] = set()
         self._shown = _NONE
         self._same_until = -math.inf
@@ -175,22 +168,15 @@ class Card:
             self._asleep_at = now
             self._forget_readings()
             return False
-        fresh = [group for group, at in sample.taken_at.items() if at > self._taken.get(group, -1.0)]
-        for group in fresh:
-            self._newest[group] = sample
-            self._taken[group] = sample.taken_at[group]
-            self._dirty.add(group)
+        fresh, given_at = self._readings.take(sample)
+        self._dirty.update(fresh)
         self._count(sample, fresh, now, wall)
-        given = {
-            group: sample.taken_at[group] for group in fresh if group in groups.ITS_OWN and groups.gave(sample, group)
-        }
-        self._given |= given
-        if not given:
+        if given_at is None:
             self._same_until = -math.inf
-        if given:
-            self._last_sample_timestamp = wall - max(0.0, now - max(given.values()))
-            self._dirty.add(Group.ENERGY)  # the block of the time stamp
-        return bool(given)
+            return False
+        self._last_sample_timestamp = wall - max(0.0, now - given_at)
+        self._dirty.add(Group.ENERGY)  # the block of the time stamp
+        return True
 
     def snapshot(self, now: float, *, released: bool) -> tuple[DeviceSnapshot, set[Block]]:
         """Return what is published, and the blocks that look different from the snapshot before."""
@@ -203,7 +189,7 @@ class Card:
         elif now <= self._same_until and self._dirty <= self._shown:
             shown = self._shown
         else:
-            shown = frozenset(group for group in self._newest if not self._old(group, now))
+            shown = self._readings.all_valid(now)
         dirty = self._dirty | (shown ^ self._shown)
         if before is None:
             before = self._blank(state)
@@ -211,9 +197,9 @@ class Card:
             return before, set()
         fields: dict[str, Any] = {}
         for group in dirty:
-            fields |= groups.readings(group, self._newest[group] if group in shown else None)
+            fields |= groups.readings(group, self._readings.last(group) if group in shown else None)
         if Group.PROCESSES in dirty:
-            listed = self._newest[Group.PROCESSES].processes if Group.PROCESSES in shown else None
+            listed = self._readings.last(Group.PROCESSES).processes if Group.PROCESSES in shown else None
             self._chosen = self._selection.choose(listed or (), self._charging.claims.owners)
         if Group.ENERGY in dirty:
             self._charging.tenancy.advance(now)
@@ -231,7 +217,7 @@ class Card:
                 device=self.device,
                 lost=state is GpuState.LOST,
                 asleep=state is GpuState.ASLEEP,
-                taken_at={group: self._taken[group] for group in shown},
+                taken_at=self._readings.taken_at(shown),
                 **fields,
             ),
             last_sample_timestamp=self._last_sample_timestamp,
@@ -248,13 +234,8 @@ class Card:
         return self._published, moved | groups.changed(before, self._published, blocks)
 
     def _until_change(self, shown: frozenset[Group]) -> float:
-        # What is old already comes back with a new reading only; a device without readings falls silent with time.
-        ends = [self._taken[group] + self._lifetimes[group] for group in shown]
-        if self._gives_nothing:
-            ends.append(self._last_given + groups.STALE_SECONDS)
-        if self._cut_off:
-            ends.append(self._last_taken + groups.CUT_OFF_SECONDS)
-        return min(ends) if shown & _VITAL else min([*ends, self.silent_since + groups.STALE_SECONDS])
+        until = self._readings.same_until(shown, self.silent_since)
+        return min(until, self._last_taken + groups.CUT_OFF_SECONDS) if self._cut_off else until
 
     def gone(self) -> set[Block]:
         """Return the blocks that look different without this card."""
@@ -277,12 +258,12 @@ class Card:
             self._throttle.observe(at[Group.STATE], sample.throttled, sample.throttle_seconds)
         if Group.ENERGY in fresh:
             taken = at[Group.ENERGY]
-            load = self._reading(Group.LOAD, now)
+            load = self._readings.valid(Group.LOAD, now)
             self._meter.observe(
                 sample,
                 taken,
                 wall - max(0.0, now - taken),
-                self._temperature(now),
+                self._readings.temperature(now),
                 None if load is None else load.utilization_ratio,
             )
         if self._charging.tenancy.begun:
@@ -293,8 +274,8 @@ class Card:
             self._dirty.add(Group.ENERGY)
 
     def _seen(self, now: float) -> Seen:
-        load, state = self._reading(Group.LOAD, now), self._reading(Group.STATE, now)
-        users = self._reading(Group.PROCESSES, now)
+        load, state = self._readings.valid(Group.LOAD, now), self._readings.valid(Group.STATE, now)
+        users = self._readings.valid(Group.PROCESSES, now)
         partitions = () if state is None else state.partitions or ()
         processes = None if users is None else users.processes
         return Seen(
@@ -302,44 +283,17 @@ class Card:
             now=now,
             wall=None if self._ahead is None else now + self._ahead,
             progress=self._meter.progress,
-            load=_load(load, partitions, processes),
+            load=load_of(load, partitions, processes),
             busy_seconds=self._busy.seconds,
             memory_size=None if load is None else load.memory_size_bytes,
             partitions=partitions,
             processes=processes,
-            processes_until=self._taken.get(Group.PROCESSES, 0.0) + self._lifetimes[Group.PROCESSES],
+            processes_until=self._readings.until(Group.PROCESSES),
         )
-
-    def _temperature(self, now: float) -> float | None:
-        """Return that of one sensor always: another one, when it is missing once, would look like a change."""
-        state = self._reading(Group.STATE, now)
-        if state is None:
-            return None
-        if self._sensor is None:
-            self._sensor = next((name for name in SENSORS if name in state.temperature_celsius), None)
-        return state.temperature_celsius.get(self._sensor or "")
-
-    def _reading(self, group: Group, now: float) -> Sample | None:
-        return self._newest.get(group) if group in self._newest and not self._old(group, now) else None
-
-    def _old(self, group: Group, now: float) -> bool:
-        return now - self._taken[group] > self._lifetimes[group]
 
     @property
     def _last_taken(self) -> float:
-        if self._asleep:
-            return self._asleep_at
-        return max((self._taken[group] for group in self._newest), default=self.silent_since)
-
-    @property
-    def _gives_nothing(self) -> bool:
-        """Whether it was read, and the newest read of no group gave a value."""
-        own = self._newest.keys() & groups.ITS_OWN
-        return bool(own) and all(self._given.get(group, -math.inf) < self._taken[group] for group in own)
-
-    @property
-    def _last_given(self) -> float:
-        return max([self.silent_since, *(at for group, at in self._given.items() if group in self._newest)])
+        return self._asleep_at if self._asleep else self._readings.last_taken(self.silent_since)
 
     def _given_up(self, now: float) -> bool:
         return self._cut_off and now - self._last_taken > groups.CUT_OFF_SECONDS
@@ -362,28 +316,9 @@ class Card:
             return True
         if now <= self._same_until and self._published is not None and self._published.state is GpuState.OK:
             return False
-        vital = self._newest.keys() & _VITAL
-        silent = (not vital or self._gives_nothing) and now - self._last_given > groups.STALE_SECONDS
-        return silent or any(self._old(group, now) for group in vital)
+        return self._readings.is_stale(now, self.silent_since)
 
     def _forget_readings(self) -> None:
-        self._dirty |= set(self._newest)
-        self._newest = {}
+        self._dirty.update(self._readings.forget())
         self._charging.forget()
         self._same_until = -math.inf
-
-
-def _load(
-    load: Sample | None, partitions: Sequence[PartitionSample], processes: Sequence[ProcessSample] | None
-) -> float | None:
-    """Return that of the device, or of the busiest of its partitions where it tells none of its own.
-
-    MIG tells neither: there it is known to be 0 where nobody runs anything.
-    """
-    if load is None or load.utilization_ratio is not None:
-        return None if load is None else load.utilization_ratio
-    loads = [part.utilization_ratio for part in partitions]
-    known = [ratio for ratio in loads if ratio is not None]
-    if known and len(known) == len(loads):
-        return max(known)
-    return 0.0 if processes is not None and not processes else None

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from exporter.fleet.tenancy import Tenancy
 from exporter.fleet.tenants import NO_CLAIMS, Claims, tenants
-from exporter.model import Group, PartitionSample, ProcessSample
+from exporter.model import Group, PartitionSample, ProcessSample, Sample
 
 
 class Seen(NamedTuple):
@@ -25,6 +25,22 @@ class Seen(NamedTuple):
     processes: Sequence[ProcessSample] | None
     processes_until: float
     """Until when they are to be gone by."""
+
+
+def load_of(
+    load: Sample | None, partitions: Sequence[PartitionSample], processes: Sequence[ProcessSample] | None
+) -> float | None:
+    """Return that of the device, or of the busiest of its partitions where it tells none of its own.
+
+    MIG tells neither: there it is known to be 0 where nobody runs anything.
+    """
+    if load is None or load.utilization_ratio is not None:
+        return None if load is None else load.utilization_ratio
+    loads = [part.utilization_ratio for part in partitions]
+    known = [ratio for ratio in loads if ratio is not None]
+    if known and len(known) == len(loads):
+        return max(known)
+    return 0.0 if processes is not None and not processes else None
 
 
 class Charging:
