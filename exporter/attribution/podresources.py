@@ -33,8 +33,6 @@ class ClaimedDevice(NamedTuple):
     driver: str
     pool: str
     device: str
-    share: str
-    """Which share of a device that several claims share; empty: it is not shared so."""
 
 
 class Container(msgspec.Struct, frozen=True):
@@ -126,7 +124,7 @@ def _dynamic_resource(value: memoryview | int) -> Iterator[ClaimedDevice]:
 
 
 def _claimed(namespace: str, claim: str, value: memoryview | int) -> ClaimedDevice:
-    parts = {2: "", 3: "", 4: "", 5: ""}
+    parts = {2: "", 3: "", 4: ""}
     for number, field in _fields(value):
         if number in parts:
             parts[number] = _text(field)

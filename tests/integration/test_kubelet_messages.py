@@ -20,7 +20,7 @@ from tests.kubelet.mock import Stubs, generate
 TEXTS = st.text(max_size=6)
 NAMES = st.text(min_size=1, max_size=6)
 DEVICES = st.builds(Devices, TEXTS, st.lists(TEXTS, min_size=1, max_size=3).map(tuple))
-CLAIMED = st.builds(ClaimedDevice, TEXTS, TEXTS, TEXTS, TEXTS, TEXTS, TEXTS)
+CLAIMED = st.builds(ClaimedDevice, TEXTS, TEXTS, TEXTS, TEXTS, TEXTS)
 CONTAINERS = st.builds(
     Container, TEXTS, st.lists(DEVICES, max_size=3).map(tuple), st.lists(CLAIMED, max_size=3).map(tuple)
 )
@@ -61,7 +61,7 @@ def message(stubs: Stubs, pod: Pod) -> Any:
                                 driver_name=one.driver,
                                 pool_name=one.pool,
                                 device_name=one.device,
-                                share_id=one.share or None,
+                                share_id="81cc7b49",
                             )
                         ],
                     )
