@@ -53,7 +53,7 @@ class Fleet:
         """Keys of cards by another key that a provider gave them for a time."""
         self._numbers: dict[str, int] = defaultdict(int)
         self._versions = {block.value: 0 for block in Block}
-        self._abandoned = 0
+        self._abandoned: dict[str, int] = {}
         self._released = False
         self._dropped: Mapping[str, int] = {}
         self._journal_up: bool | None = None
@@ -150,10 +150,10 @@ class Fleet:
         """Take how long the last pass over all devices took."""
         self._providers[provider].durations[group.value] = seconds
 
-    def abandoned(self, count: int) -> None:
-        """Take how many children could not be killed, of all providers."""
-        if count != self._abandoned:
-            self._abandoned = count
+    def abandoned(self, count: int, kind: str = "workers") -> None:
+        """Take how many children of a kind could not be killed, of all providers."""
+        if count != self._abandoned.get(kind, 0):
+            self._abandoned[kind] = count
             self._bump(Block.EXPORTER)
 
     def released(self, flag: bool, now: float) -> None:
@@ -243,7 +243,7 @@ class Fleet:
             self._world = World(
                 snapshots=tuple(snapshot for snapshot, _ in published),
                 versions=dict(self._versions),
-                workers_abandoned=self._abandoned,
+                workers_abandoned=sum(self._abandoned.values()),
                 released=self._released,
                 config_reloaded=self._config_reloaded,
                 config_reloaded_timestamp=self._config_reloaded_timestamp,
@@ -257,8 +257,8 @@ class Fleet:
     def _leave_out(self) -> None:
         """Take over how many series the devices have no room for."""
         left_out: Counter[str] = Counter()
-        for card in self._cards.values():
-            left_out.update(card.left_out)
+        for counts in filter(None, (card.left_out for card in self._cards.values())):
+            left_out.update(counts)
         if left_out != self._left_out:
             self._left_out = left_out
             self._bump(Block.EXPORTER)
