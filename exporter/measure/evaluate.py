@@ -23,11 +23,24 @@ class Known(NamedTuple):
     idle_watts: float | None
 
 
-def evaluate(run: Run, *, number: int = 1, exit_status: int | None = None, interrupted: bool = False) -> RunResult:
-    """Return the result of one run of the command, `number` of several, or of a log."""
-    known = {
-        key: Known(track, _disagreement(run, track), idle_watts=None) for key, track in verdict.tracks(run).items()
-    }
+def knowledge(run: Run) -> dict[str, Known]:
+    """Return what all readings of a run tell of each GPU."""
+    return {key: Known(track, _disagreement(run, track), idle_watts=None) for key, track in verdict.tracks(run).items()}
+
+
+def evaluate(
+    run: Run,
+    *,
+    number: int = 1,
+    exit_status: int | None = None,
+    interrupted: bool = False,
+    known: Mapping[str, Known] | None = None,
+) -> RunResult:
+    """Return the result of one run of the command, `number` of several, or of a log.
+
+    `known`: what readings of all runs tell, where those of `run` are among them; None: what its own do.
+    """
+    known = knowledge(run) if known is None else known
     idle = None if run.idle is None else _window(run, run.idle, known)
     if idle is not None and idle.power_valid:
         known = {gpu.gpu: known[gpu.gpu]._replace(idle_watts=gpu.mean_watts) for gpu in idle.gpus}

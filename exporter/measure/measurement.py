@@ -13,7 +13,7 @@ import msgspec
 from exporter import __version__
 from exporter.measure import output
 from exporter.measure.command import Command
-from exporter.measure.evaluate import evaluate
+from exporter.measure.evaluate import evaluate, knowledge
 from exporter.measure.follow import Follower
 from exporter.measure.live import Progress
 from exporter.measure.marks import VARIABLE, Counts, Marks
@@ -60,7 +60,7 @@ class Measurement:
         self.progress = progress
         self.idle: Window | None = None
         self.runs: list[tuple[Run, int | None]] = []
-        """Each with the exit status of its command."""
+        """Each with the exit status of its command, and without readings: those are the recorder's."""
         self.notes: list[str] = []
 
     @property
@@ -111,7 +111,13 @@ class Measurement:
 
     def report(self) -> Report:
         """Judge all that was seen."""
-        results = [evaluate(run, number=n, exit_status=status) for n, (run, status) in enumerate(self.runs, 1)]
+        found = (gpu for run, _ in self.runs for gpu in (*(run.gpus_at_end or ()), *run.gpus))
+        gpus = tuple({gpu.gpu: gpu for gpu in found}.values())
+        # Once for all: each run by all the readings before it would take the square of their number.
+        known = knowledge(Run(points=self.session.recorder.points, windows=(), policy=self.session.policy, gpus=gpus))
+        results = [
+            evaluate(run, number=n, exit_status=status, known=known) for n, (run, status) in enumerate(self.runs, 1)
+        ]
         return report(
             results,
             exporter_version=__version__,
@@ -158,7 +164,7 @@ class Measurement:
         }
         recorder = self.session.recorder
         run = Run(
-            points=tuple(recorder.points),
+            points=(),
             windows=marks.windows(seen.start, seen.end, given),
             policy=self.session.policy,
             gpus=seen.gpus,

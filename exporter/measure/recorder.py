@@ -12,6 +12,10 @@ _SIMULATED = "simulated"
 _SIMULATED_PREFIX = "sim"
 
 
+MOST_READINGS = 8_000_000
+"""A day of eight GPUs at the default interval, in about 1.5 GB; judging them takes as much again."""
+
+
 class _Gpu:
     """What is known of one GPU."""
 
@@ -51,13 +55,16 @@ class _Provider:
 class Recorder:
     """An `Audience` that keeps every power and accumulator reading. Owned by one event loop."""
 
-    def __init__(self, providers: Iterable[str]) -> None:
-        """Take the providers' names in order of preference."""
+    def __init__(self, providers: Iterable[str], most: int = MOST_READINGS) -> None:
+        """Take the providers' names in order of preference, and how many readings to keep at most."""
         self.points: list[Point] = []
         self.events: list[Event] = []
+        self.is_full = False
+        """Whether there were more readings than are kept; the sink is given them all."""
         self._providers = {name: _Provider() for name in providers}
         self._gpus: dict[str, _Gpu] = {}
         self._numbers: dict[str, int] = {}
+        self._most = most
         self._chosen: frozenset[str] | None = None
         self._sink: Callable[[Sequence[Point]], None] | None = None
 
@@ -244,7 +251,12 @@ class Recorder:
     def _keep(self, gpu: _Gpu, point: Point) -> None:
         gpu.last, gpu.last_at = point.monotonic, point.at
         if self._measured(point.gpu):
-            self.points.append(point)
+            if len(self.points) < self._most:
+                self.points.append(point)
+            elif not self.is_full:
+                self.is_full = True
+                text = f"readings are not judged any more: {self._most} are the most, choose a slower --interval"
+                self.events.append(Event(monotonic=point.monotonic, gpu=None, text=text))
             if self._sink is not None:
                 self._sink((point,))
 

@@ -4,7 +4,7 @@ Times that joules are computed from are CLOCK_MONOTONIC seconds; Unix times besi
 other tools, and to see whether the clock of the host was stepped. In a log that has only Unix times, both are the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -135,7 +135,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """All that was seen of one run of a command, or that a log tells."""
 
-    points: tuple[Point, ...]
+    points: Sequence[Point]
     """In the order in which they were taken, of all GPUs."""
     windows: tuple[Window, ...]
     policy: Policy

@@ -100,11 +100,14 @@ class RunResult(_Record, frozen=True, kw_only=True):
 
 
 class Summary(_Record, frozen=True, kw_only=True):
-    """The windows of one name over all runs: only valid ones count."""
+    """The windows of one name over all runs: only valid ones count, of runs in which the command did not fail."""
 
     window: str
     runs: int
     valid: int
+    """How many count."""
+    failed: int = 0
+    """How many do not since the command failed; 0 too where it failed in all of them, which then count."""
     gpus: int
     seconds: Statistic | None = None
     joules: Statistic | None = None
@@ -159,18 +162,19 @@ def report(
         policy=policy,
         gpus=tuple(gpus),
         runs=tuple(runs),
-        summary=summaries(windows),
+        summary=summaries(runs),
         command=None if command is None else tuple(command),
         log=log,
         notes=tuple(notes),
     )
 
 
-def summaries(windows: Iterable[WindowResult]) -> tuple[Summary, ...]:
+def summaries(runs: Iterable[RunResult]) -> tuple[Summary, ...]:
     """Return one summary for each name of a window, in the order of their first appearance."""
-    by_name: dict[str, list[WindowResult]] = {}
-    for window in windows:
-        by_name.setdefault(window.name, []).append(window)
+    by_name: dict[str, list[tuple[WindowResult, bool]]] = {}
+    for run in runs:
+        for window in run.windows:
+            by_name.setdefault(window.name, []).append((window, bool(run.exit_status)))
     return tuple(_summary(name, found) for name, found in by_name.items())
 
 
@@ -185,11 +189,21 @@ _SUMMARISED = (
 )
 
 
-def _summary(name: str, windows: list[WindowResult]) -> Summary:
-    valid = [window for window in windows if window.power_valid]
+def _summary(name: str, found: Sequence[tuple[WindowResult, bool]]) -> Summary:
+    """Summarise windows, of which each comes with whether the command failed."""
+    # What a run that broke off did is not what the others did. One that is alone has no mean to spoil.
+    whole = [window for window, failed in found if not failed] or [window for window, _ in found]
+    valid = [window for window in whole if window.power_valid]
     statistics: dict[str, Any] = {field: statistic(getattr(window, field) for window in valid) for field in _SUMMARISED}
-    gpus = max(len(window.gpus) for window in windows)
-    return Summary(window=name, runs=len(windows), valid=len(valid), gpus=gpus, **statistics)
+    gpus = max(len(window.gpus) for window, _ in found)
+    return Summary(
+        window=name,
+        runs=len(found),
+        valid=len(valid),
+        failed=len(found) - len(whole),
+        gpus=gpus,
+        **statistics,
+    )
 
 
 def encode(record: Report | IdentityFile) -> bytes:

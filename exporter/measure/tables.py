@@ -35,13 +35,17 @@ def markdown(report: Report) -> str:
         [
             summary.window.replace("|", "\\|"),
             f"{summary.gpus} x {_models(report)}" if _models(report) else str(summary.gpus),
-            f"{summary.valid} of {summary.runs}",
+            f"{summary.valid} of {summary.runs}{_failed(summary)}",
             *(_statistic(getattr(summary, column.field), column.decimals) for column in columns),
         ]
         for summary in report.summary
     ]
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _failed(summary: Summary) -> str:
+    return f", {summary.failed} failed" if summary.failed else ""
 
 
 def _models(report: Report) -> str:
@@ -122,7 +126,8 @@ def _repeats(summary: Summary) -> str:
         if getattr(summary, column.field) is not None
     ]
     told = "  ".join(figures) if figures else "nothing to average"
-    return f"{summary.window}, {summary.valid} of {summary.runs} runs valid, mean (variation in %):\n{told}\n"
+    counted = f"{summary.valid} of {summary.runs} runs valid{_failed(summary)}"
+    return f"{summary.window}, {counted}, mean (variation in %):\n{told}\n"
 
 
 def _aligned(rows: Rows) -> Iterable[str]:

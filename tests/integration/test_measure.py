@@ -113,6 +113,18 @@ def test_a_run_that_fails_is_the_last_one(bench: Bench) -> None:
     assert [run.exit_status for run in bench.report().runs] == [9]
 
 
+def test_a_run_that_fails_behind_others_spoils_no_mean(bench: Bench) -> None:
+    script = 'test -e "$0" && exit 3; touch "$0"; sleep 1'
+    done = bench.run("--repeat", "3", "--tokens", "100", "--", "sh", "-c", script, str(bench.folder / "once"))
+    assert done.returncode == 3
+    report = bench.report()
+    assert [run.exit_status for run in report.runs] == [0, 3]
+    (summary,) = report.summary
+    assert (summary.runs, summary.valid, summary.failed) == (2, 1, 1)
+    assert summary.joules_per_output_token is not None
+    assert summary.joules_per_output_token.mean == report.runs[0].windows[0].joules_per_output_token
+
+
 def test_tokens_are_read_out_of_output_that_passes_unchanged_and_at_once(bench: Bench) -> None:
     script = "import sys, time\nfor i in (1, 2):\n    print(f'got {i},000 tokens', flush=True)\n    time.sleep(1)\n"
     script += "sys.stderr.buffer.write(b'\\xffgot 5 tokens'); sys.exit(4)"

@@ -136,6 +136,23 @@ def test_a_run_that_is_not_valid_is_left_out_of_the_means_and_told() -> None:
     assert nothing.joules is None
 
 
+def test_a_run_whose_command_failed_is_left_out_of_the_means_and_told() -> None:
+    good = measured(ROWS[0])
+    *rest, last = good.runs
+    broken = msgspec.structs.replace(
+        last, exit_status=3, windows=(msgspec.structs.replace(last.windows[0], joules=1.0, seconds=0.01),)
+    )
+    found = report([*rest, broken], exporter_version="0", policy=good.policy, gpus=good.gpus)
+    (summary,) = found.summary
+    assert (summary.runs, summary.valid, summary.failed) == (3, 2, 1)
+    assert summary.joules == report(rest, exporter_version="0", policy=good.policy, gpus=good.gpus).summary[0].joules
+    assert "2 of 3, 1 failed" in tables.markdown(found)
+    assert "2 of 3 runs valid, 1 failed" in tables.terminal(found)
+    alone = report([broken], exporter_version="0", policy=good.policy, gpus=good.gpus).summary[0]
+    assert (alone.valid, alone.failed) == (1, 0)
+    assert alone.joules is not None
+
+
 def test_one_run_has_no_scatter() -> None:
     good = measured(ROWS[4])
     alone = report(good.runs[:1], exporter_version="0", policy=good.policy, gpus=good.gpus).summary[0]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from exporter.measure.recorder import Recorder, choose, natural
+from exporter.measure.recorder import MOST_READINGS, Recorder, choose, natural
 from exporter.measure.records import Identity, Point
 from exporter.model import Device, GpuState, Group, Sample
 
@@ -21,8 +21,8 @@ def read(device: Device, at: float, watts: float | None = 100.0, **more: object)
 class Stage:
     """A recorder that was told of one provider with these GPUs."""
 
-    def __init__(self, *devices: Device) -> None:
-        self.recorder = Recorder(["nvidia", "amd"])
+    def __init__(self, *devices: Device, most: int = MOST_READINGS) -> None:
+        self.recorder = Recorder(["nvidia", "amd"], most)
         self.rows: list[Point] = []
         self.now = 1000.0
         self.recorder.provider_status("amd", up=False, reason="no library", library_version=None)
@@ -169,6 +169,19 @@ def test_a_worker_that_ends_is_an_event_where_readings_end_and_where_they_go_on(
     ]
     assert stage.states("b") == [(1001.5, GpuState.OK), (1001.5, GpuState.STALE)]
     assert stage.rows == stage.recorder.points
+
+
+def test_readings_in_memory_are_bounded_and_the_verdict_is_told_where_they_end() -> None:
+    stage = Stage(A, B, most=10)
+    stage.recorder.begin("ab", stage.sink)
+    for t in range(10):
+        stage.observe(read(A, 1001.0 + t))
+        stage.observe(read(B, 1001.1 + t))
+    assert len(stage.recorder.points) == 10
+    assert len(stage.rows) == 20, "samples.csv has them all"
+    (event,) = stage.recorder.events
+    assert (event.monotonic, event.gpu) == (1006.0, None)
+    assert event.text == "readings are not judged any more: 10 are the most, choose a slower --interval"
 
 
 def test_a_call_that_does_not_return_is_an_event_of_its_gpu() -> None:

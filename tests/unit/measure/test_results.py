@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from exporter.measure import tables
-from exporter.measure.evaluate import evaluate
+from exporter.measure.evaluate import evaluate, knowledge
 from exporter.measure.records import Policy
 from exporter.measure.results import (
     IdentityFile,
@@ -117,6 +117,15 @@ def test_an_idle_baseline_that_is_not_valid_takes_nothing_off() -> None:
     assert not result.idle.power_valid
     assert result.windows[0].power_valid
     assert result.windows[0].joules_above_idle is None
+
+
+def test_runs_can_be_judged_by_what_is_known_of_all_of_them() -> None:
+    sampler = Sampler(machine({"model": "H100-SXM", "load": LOADS["9.7 s square"] | SWING}))
+    points = sampler.read(1.0, 100.0)
+    first, second = (run(sampler, points, window(start, start + 30.0)) for start in (20.0, 60.0))
+    known = knowledge(first)
+    for one in (first, second):
+        assert evaluate(msgspec.structs.replace(one, points=()), known=known) == evaluate(one)
 
 
 def test_a_report_without_windows_is_not_valid() -> None:
