@@ -71,6 +71,7 @@ async def _serve(config: Config, read: Callable[[], Config], guard: "Guard | Non
         lambda attribution: fleet.attributed(attribution, time.monotonic()),
         config.attribution,
         config.sampling.processes_seconds,
+        lambda count: fleet.abandoned(count, "agents"),
     )
     journal = opened(fleet, places(config.journal, os.environ))
     pages = Pages(fleet, supervisor, journal, config)

@@ -25,6 +25,7 @@ from exporter.supervision.output import Line, Output
 from exporter.supervision.process import ChildProcess
 from exporter.supervision.questions import Questions, has_devices
 from exporter.supervision.sourcelog import SourceLog
+from exporter.supervision.watch import KILL_SECONDS, MAX_CHILDREN
 
 TICK_SECONDS = 1.0
 """Between two questions at least: new processes and devices are asked about as soon as one of them is over."""
@@ -46,10 +47,10 @@ logger = logging.getLogger("exporter.attribution")
 class _Agent(ChildProcess[Answer]):
     """Questions may be larger than a pipe: the rest is written when there is room."""
 
-    def __init__(self, module: str, start: Start) -> None:
-        super().__init__(module, "attribution", answers())
+    def __init__(self, module: str, start: Start, output: Output) -> None:
+        super().__init__(module, "attribution", answers(), output, _log_output)
         self.out = bytearray(encode(start))
-        self.killed = False
+        self.killed_at: float | None = None
 
     def send(self, frame: Frame) -> None:
         self.out += encode(frame)
@@ -60,13 +61,9 @@ class _Agent(ChildProcess[Answer]):
         with contextlib.suppress(BlockingIOError):
             try:
                 while self.out:
-                    del self.out[: os.write(self._requests, self.out)]
+                    del self.out[: os.write(self.requests, self.out)]
             except BrokenPipeError:
                 self.out.clear()
-
-    @property
-    def requests(self) -> int:
-        return self._requests
 
 
 class Attributor:
@@ -78,27 +75,33 @@ class Attributor:
         publish: Callable[[Attribution], None],
         config: AttributionConfig,
         interval: float,
+        abandoned: Callable[[int], None],
         *,
         module: str = "exporter.attribution.agent",
         deadline: float = DEADLINE_SECONDS,
+        most_abandoned: int = MAX_CHILDREN,
         random: Random | None = None,
     ) -> None:
         """Start nothing yet; needs a running event loop.
 
-        `interval`: seconds between two reads of the processes. `module`: what the agent runs. `deadline`: seconds for
-        an answer.
+        `interval`: seconds between two reads of the processes. `abandoned` is called when the number of agents that
+        cannot be killed has changed; with `most_abandoned` none is started. `module`: what the agent runs. `deadline`:
+        seconds for an answer.
         """
         self._world = world
         self._publish = publish
+        self._count_abandoned = abandoned
         self._start = Start(config=config)
         self._enabled = config.enabled
         self._interval = max(TICK_SECONDS, min(interval, LONGEST_SECONDS))
         self._module = module
         self._deadline = deadline
+        self._most_abandoned = most_abandoned
         self._loop = asyncio.get_running_loop()
         self._retry = Backoff(1.0, 60.0, random or Random())  # noqa: S311 -- jitter
         self._output = Output(time.monotonic())
         self._agent: _Agent | None = None
+        self._abandoned: list[_Agent] = []
         self._spawn_at = -math.inf
         self._spawned_at = -math.inf
         self._token = 0
@@ -130,6 +133,8 @@ class Attributor:
     async def close(self) -> None:
         """End the agent within 1.2 s: by asking, then by SIGKILL, and by leaving behind what survives that."""
         self._closed = True
+        for left in self._abandoned:
+            left.close()
         agent = self._agent
         if agent is None:
             return
@@ -142,22 +147,25 @@ class Attributor:
             agent.kill()
             await asyncio.sleep(_CLOSE_TICK_SECONDS)
             agent.status()
-        self._forget(agent)
+        agent.close()
+        self._agent = None
 
     def _tick(self, now: float) -> None:
+        self._reap_abandoned()
         agent = self._agent
         if agent is not None:
-            self._reap(agent)
-            if self._late(now) and not agent.killed:
+            self._reap(agent, now)
+            if self._late(now) and agent.killed_at is None:
                 self._on_answer(agent)  # it may have come while this process stood still
             if self._late(now):
                 self._end(f"it has not answered for more than {self._deadline:g} seconds")
             elif self._answered_at > self._spawned_at and now - self._spawned_at > HEALTHY_SECONDS:
                 self._retry.reset()
-        if self._agent is None and self._enabled and now >= self._spawn_at and has_devices(self._world()):
+        may_start = self._agent is None and len(self._abandoned) < self._most_abandoned
+        if may_start and self._enabled and now >= self._spawn_at and has_devices(self._world()):
             self._spawn(now)
         agent = self._agent
-        if agent is not None and not agent.killed and self._asked_at is None:
+        if agent is not None and agent.killed_at is None and self._asked_at is None:
             self._ask(agent, now)
         if self._answer is None and now - self._answered_at > KEPT_SECONDS:
             self._forget_claims()
@@ -167,13 +175,12 @@ class Attributor:
 
     def _spawn(self, now: float) -> None:
         try:
-            agent = _Agent(self._module, self._start)
+            agent = _Agent(self._module, self._start, self._output)
         except OSError as error:
             self._down(f"it cannot be started: {error}", now)
             return
         self._agent, self._spawned_at = agent, now
         self._loop.add_reader(agent.reports, self._on_answer, agent)
-        self._loop.add_reader(agent.output, self._on_output, agent)
 
     def _ask(self, agent: _Agent, now: float) -> None:
         question = self._questions.of(self._world())
@@ -234,42 +241,46 @@ class Attributor:
             self._told(Attribution(sources=known.sources))
 
     def _end(self, reason: str) -> None:
-        """Kill the agent; it is replaced when it is gone, so that there is never more than one."""
+        """Kill the agent; it is replaced when it is gone, so that there is never more than one that can be killed."""
         agent = self._agent
-        if agent is not None and not agent.killed:
-            agent.killed = True
+        if agent is not None and agent.killed_at is None:
+            now = agent.killed_at = time.monotonic()
             agent.kill()
             self._loop.remove_reader(agent.reports)
-            self._down(reason, time.monotonic())
+            self._down(reason, now)
 
-    def _reap(self, agent: _Agent) -> None:
+    def _reap(self, agent: _Agent, now: float) -> None:
         status = agent.status()
-        if status is None:
-            return
-        for _ in range(_PIECES):
-            if not (data := agent.printed()):
-                break
-            self._log_output(self._output.feed(data, time.monotonic()))
-        self._log_output(self._output.end(time.monotonic()))
-        self._forget(agent)
-        if not agent.killed:
-            end = f"it was ended by signal {-status}" if status < 0 else f"it ended with {status}"
-            self._down(end, time.monotonic())
+        if status is not None:
+            self._agent = None
+            agent.last_words()
+            agent.close()
+            if agent.killed_at is None:
+                end = f"it was ended by signal {-status}" if status < 0 else f"it ended with {status}"
+                self._down(end, now)
+        elif agent.killed_at is not None and now - agent.killed_at > KILL_SECONDS:
+            self._agent = None
+            self._abandoned.append(agent)
+            self._tell_abandoned()
+            if len(self._abandoned) >= self._most_abandoned:
+                self._down(f"{len(self._abandoned)} that were started cannot be killed", now)
 
-    def _on_output(self, agent: _Agent) -> None:
-        data = agent.printed()
-        if data is None:
-            self._loop.remove_reader(agent.output)
-        else:
-            self._log_output(self._output.feed(data, time.monotonic()))
+    def _reap_abandoned(self) -> None:
+        ended = [agent for agent in self._abandoned if agent.status() is not None]
+        for agent in ended:
+            self._abandoned.remove(agent)
+            agent.last_words()
+            agent.close()
+        if ended:
+            self._tell_abandoned()
 
-    def _log_output(self, lines: list[Line]) -> None:
-        for line in lines:
-            logger.log(line.level, "attribution printed: %s", line.text)
+    def _tell_abandoned(self) -> None:
+        count = len(self._abandoned)
+        level = logging.WARNING if count else logging.INFO
+        logger.log(level, "agents of attribution that cannot be killed", extra={"count": count})
+        self._count_abandoned(count)
 
-    def _forget(self, agent: _Agent) -> None:
-        for descriptor in (agent.reports, agent.output):
-            self._loop.remove_reader(descriptor)
-        self._loop.remove_writer(agent.requests)
-        agent.close()
-        self._agent = None
+
+def _log_output(lines: list[Line]) -> None:
+    for line in lines:
+        logger.log(line.level, "attribution printed: %s", line.text)

@@ -145,13 +145,12 @@ class Keeper:
             only=action.only,
         )
         try:
-            process = Process(action.child, start)
+            process = Process(action.child, start, self._output, self._log)
         except OSError as error:
             self._act(self.watch.not_started(action.child, str(error), time.monotonic()))
             return
         self._processes[action.child] = process
         self._listen(process)
-        self._loop.add_reader(process.output, self._on_output, process)
 
     def _ask(self, process: Process, request: frames.Request) -> None:
         if not process.ask(request) and isinstance(request, frames.Exclude):
@@ -288,13 +287,6 @@ class Keeper:
         if number is not None:
             self._act(self.watch.measured(number, self._processes[number].usage(), now))
 
-    def _on_output(self, process: Process) -> None:
-        data = process.printed()
-        if data is None:
-            self._loop.remove_reader(process.output)
-            return
-        self._log(self._output.feed(data, time.monotonic()))
-
     def _log(self, lines: list[Line]) -> None:
         for line in lines:
             logger.log(line.level, "the library printed: %s", line.text, extra={"provider": self._request.provider})
@@ -304,11 +296,7 @@ class Keeper:
         if status is None:
             return
         self._hear_out(process)
-        for _ in range(_LAST_PIECES):
-            if not (data := process.printed()):
-                break
-            self._log(self._output.feed(data, time.monotonic()))
-        self._log(self._output.end(time.monotonic()))
+        process.last_words()
         self._fresh.gone(process.number)
         self._forget(process)
         if not process.swept():
@@ -316,8 +304,6 @@ class Keeper:
         self._act(self.watch.ended(process.number, status, time.monotonic()))
 
     def _forget(self, process: Process) -> None:
-        self._loop.remove_reader(process.reports)
-        self._loop.remove_reader(process.output)
         self._listening.discard(process.number)
         self._deaf.discard(process.number)
         del self._processes[process.number]

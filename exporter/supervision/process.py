@@ -1,21 +1,27 @@
 """The parent's hold on one child process: it is started, fed, listened to, killed and reaped without waiting."""
 
+import asyncio
 import contextlib
 import fcntl
 import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from exporter.framing import Frame, Inbox, encode
 from exporter.kernel import stat_of
 from exporter.supervision import frames
+from exporter.supervision.output import Line, Output
 from exporter.supervision.recycling import Usage
 
 _PIPE_BYTES = 256 * 1024
 _READ_BYTES = 16 * 1024
+_LAST_PIECES = 64
+"""The most that is read of what a child printed before its end."""
 
 _R = TypeVar("_R")
 
@@ -29,14 +35,20 @@ class Heard(NamedTuple, Generic[_R]):
 
 
 class ChildProcess(Generic[_R]):
-    """Descriptors are non-blocking, and closed by `close`."""
+    """Descriptors are non-blocking, and closed by `close`. Needs a running event loop."""
 
-    def __init__(self, module: str, name: str, inbox: Inbox[_R]) -> None:
-        """Start `python -m module name REPORTS REQUESTS PARENT`. Raises OSError."""
+    def __init__(
+        self, module: str, name: str, inbox: Inbox[_R], output: Output, log: Callable[[list[Line]], None]
+    ) -> None:
+        """Start `python -m module name REPORTS REQUESTS PARENT`. Raises OSError.
+
+        What it prints goes through `output`, one for all children of a kind, and is given to `log` as it comes.
+        """
+        self._loop = asyncio.get_running_loop()
         with contextlib.ExitStack() as undo:
             self.reports, report_end = _pipe(undo)
-            request_end, self._requests = _pipe(undo)
-            self.output, output_end = _pipe(undo)
+            request_end, self.requests = _pipe(undo)
+            self._printed, output_end = _pipe(undo)
             # What a first pass over many devices gives, so that the child seldom waits for us; 64 KiB do as well.
             with contextlib.suppress(OSError):
                 fcntl.fcntl(self.reports, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
@@ -56,9 +68,12 @@ class ChildProcess(Generic[_R]):
             undo.pop_all()
         for descriptor in (report_end, request_end, output_end):
             os.close(descriptor)
-        for descriptor in (self.reports, self._requests, self.output):
+        for descriptor in (self.reports, self.requests, self._printed):
             os.set_blocking(descriptor, False)
         self._inbox = inbox
+        self._output = output
+        self._log = log
+        self._loop.add_reader(self._printed, self._on_output)
 
     @property
     def pid(self) -> int:
@@ -68,7 +83,7 @@ class ChildProcess(Generic[_R]):
         """Send a request; false when the child does not take any."""
         data = encode(request)
         try:
-            return os.write(self._requests, data) == len(data)
+            return os.write(self.requests, data) == len(data)
         except OSError:
             return False
 
@@ -82,12 +97,24 @@ class ChildProcess(Generic[_R]):
             return Heard((), emptied=True, ended=True)
         return Heard(tuple(self._inbox.feed(data)), emptied=len(data) < _READ_BYTES)
 
-    def printed(self) -> bytes | None:
-        """Return a piece of what it printed: b"" when there is nothing yet, None at the end."""
+    def last_words(self) -> None:
+        """After its end: log what it printed and nobody has read."""
+        for _ in range(_LAST_PIECES):
+            if not self._on_output():
+                break
+        self._log(self._output.end(time.monotonic()))
+
+    def _on_output(self) -> bool:
+        """Log a piece of what it printed; false when nothing was there."""
         try:
-            return os.read(self.output, _READ_BYTES) or None
+            data = os.read(self._printed, _READ_BYTES)
         except BlockingIOError:
-            return b""
+            return False
+        if data:
+            self._log(self._output.feed(data, time.monotonic()))
+        else:
+            self._loop.remove_reader(self._printed)
+        return bool(data)
 
     def kill(self) -> None:
         """Kill it with all that it has started."""
@@ -137,7 +164,9 @@ class ChildProcess(Generic[_R]):
             return False
 
     def close(self) -> None:
-        for descriptor in (self.reports, self._requests, self.output):
+        for descriptor in (self.reports, self.requests, self._printed):
+            self._loop.remove_reader(descriptor)
+            self._loop.remove_writer(descriptor)
             os.close(descriptor)
         if self._process.returncode is None:
             # It cannot be killed and is left behind: subprocess is not to complain of it when this object goes.
@@ -147,11 +176,11 @@ class ChildProcess(Generic[_R]):
 class Process(ChildProcess[frames.Report]):
     """A worker or a probe."""
 
-    def __init__(self, number: int, start: frames.Start) -> None:
-        """Start the child. Raises OSError."""
+    def __init__(self, number: int, start: frames.Start, output: Output, log: Callable[[list[Line]], None]) -> None:
+        """Start the child, as any. Raises OSError."""
         self.number = number
         self.provider = start.request.provider
-        super().__init__("exporter.supervision.worker", self.provider, frames.reports())
+        super().__init__("exporter.supervision.worker", self.provider, frames.reports(), output, log)
         self.ask(start)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import time
@@ -24,6 +25,7 @@ from exporter.model import (
     World,
 )
 from exporter.supervision.attributor import Attributor
+from tests.integration.freezer import freezer
 from tests.integration.supervised import in_loop, is_alive
 from tests.unit.attribution.hosts import write_host, write_process
 
@@ -44,9 +46,21 @@ class Host:
     def __init__(self, config: AttributionConfig, module: str) -> None:
         self.world = world()
         self.published: list[Attribution] = []
+        self.abandoned = 0
         self.attributor = Attributor(
-            lambda: self.world, self.published.append, config, 1.0, module=module, deadline=1.0, random=Random(1)
+            lambda: self.world,
+            self.published.append,
+            config,
+            1.0,
+            self.count,
+            module=module,
+            deadline=1.0,
+            most_abandoned=2,
+            random=Random(1),
         )
+
+    def count(self, abandoned: int) -> None:
+        self.abandoned = abandoned
 
     @property
     def sources(self) -> tuple[SourceStatus, ...]:
@@ -79,6 +93,10 @@ async def host(
         assert time.monotonic() - began < 1.5
         await run
         assert pid is None or not is_alive(pid)
+
+
+def reaped(pid: int) -> int:
+    return os.waitpid(pid, 0)[1]
 
 
 UNRULY = "tests.integration.unruly_agent"
@@ -167,6 +185,52 @@ async def test_agent_that_was_stopped_is_replaced(tmp_path: Path) -> None:
         os.kill(pid, signal.SIGSTOP)
         await made.reason("it has not answered")
         await made.until(lambda: made.sources == (SourceStatus(source="proc", up=True),))
+
+
+@in_loop
+async def test_agents_that_cannot_be_killed_are_given_up_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "exporter")
+    proc = write_host(tmp_path)
+    with freezer() as cold:
+        async with host(AttributionConfig(kubelet_socket=None, pod_logs=None, proc=str(proc))) as made:
+            frozen: list[int] = []
+            for count in (1, 2):
+                await made.until(lambda: made.sources == (SourceStatus(source="proc", up=True),))
+                pid = made.attributor.agent_pid
+                assert pid is not None
+                cold.freeze(pid)
+                frozen.append(pid)
+                await made.reason("it has not answered")
+                await made.until(lambda count=count: made.abandoned == count)
+            await made.reason("2 that were started cannot be killed")
+            await asyncio.sleep(2.5)
+            assert made.attributor.agent_pid is None
+            cold.thaw()
+            await made.until(lambda: made.abandoned == 0)
+            assert not any(map(is_alive, frozen)), "they are reaped"
+            await made.until(lambda: made.sources == (SourceStatus(source="proc", up=True),))
+    counted = [
+        vars(each)["count"] for each in caplog.records if "cannot be killed" in each.message and "count" in vars(each)
+    ]
+    assert counted[:2] == [1, 2]
+    assert counted[-1] == 0
+
+
+@in_loop
+async def test_close_leaves_behind_agents_that_cannot_be_killed(tmp_path: Path) -> None:
+    proc = write_host(tmp_path)
+    with freezer() as cold:
+        async with host(AttributionConfig(kubelet_socket=None, pod_logs=None, proc=str(proc))) as made:
+            await made.until(lambda: made.sources == (SourceStatus(source="proc", up=True),))
+            pid = made.attributor.agent_pid
+            assert pid is not None
+            cold.freeze(pid)
+            await made.until(lambda: made.abandoned == 1)
+        assert is_alive(pid)
+        cold.thaw()
+        assert reaped(pid) == signal.SIGKILL
 
 
 @in_loop

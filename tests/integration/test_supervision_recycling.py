@@ -12,6 +12,7 @@ import pytest
 from exporter.config import SamplingConfig, WorkersConfig
 from exporter.model import GpuState
 from exporter.supervision import frames
+from exporter.supervision.output import Output
 from exporter.supervision.process import Process
 from exporter.supervision.recycling import Usage
 from tests.integration.supervised import PATIENT, Host, host, in_loop, is_alive
@@ -121,17 +122,19 @@ async def test_a_library_of_which_every_reading_breaks_is_opened_anew(tmp_path: 
         assert here.snapshot.read_failures["power_watts"] > 20
 
 
-def test_what_a_worker_takes_of_the_host_is_measured(tmp_path: Path) -> None:
+@in_loop
+async def test_what_a_worker_takes_of_the_host_is_measured(tmp_path: Path) -> None:
     control = tmp_path / "control.json"
     control.write_text(json.dumps({"devices": ["a"], "grow": 2**20, "leak": 1}))
     request = frames.WorkerRequest(
         provider="unruly", scenario=str(control), opener="tests.integration.unruly:open_unruly"
     )
-    process = Process(1, frames.Start(request=request, sampling=PATIENT))
+    start = frames.Start(request=request, sampling=PATIENT)
+    process = Process(1, start, Output(time.monotonic()), lambda _: None)
     try:
         seen = []
         for _ in range(2):
-            time.sleep(1.5)
+            await asyncio.sleep(1.5)
             seen.append(process.usage())
         before, after = seen
         assert before.memory_bytes is not None
@@ -144,7 +147,9 @@ def test_what_a_worker_takes_of_the_host_is_measured(tmp_path: Path) -> None:
         assert after.descriptors > before.descriptors + 2
     finally:
         process.kill()
-        while process.status() is None:
-            time.sleep(0.01)
+        for _ in range(500):
+            if process.status() is not None:
+                break
+            await asyncio.sleep(0.01)
         process.close()
     assert process.usage() == Usage(None, None)

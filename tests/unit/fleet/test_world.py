@@ -131,6 +131,7 @@ def test_health_of_a_provider_changes_the_exporter_block_alone_and_at_once() -> 
         lambda fleet: fleet.expected("nvidia", 8),
         lambda fleet: fleet.expected("nvidia", None),
         lambda fleet: fleet.abandoned(1),
+        lambda fleet: fleet.abandoned(2, "agents"),
         lambda fleet: fleet.dropped({"gpu_info": 1}),
     ]
     for change in changes:
@@ -146,7 +147,7 @@ def test_health_of_a_provider_changes_the_exporter_block_alone_and_at_once() -> 
     assert snapshots["nvidia"].library_version == "12.1"
     assert snapshots["nvidia"].worker_restarts == {"hang": 2}
     assert snapshots["amd"].reason == "no library"
-    assert host.world.workers_abandoned == 1
+    assert host.world.workers_abandoned == 3
     assert host.world.series_dropped == {"gpu_info": 1}
 
 
