@@ -135,6 +135,8 @@ class Counts:
     def __init__(self, pattern: re.Pattern[str], kind: str = "tokens") -> None:
         """`pattern`: its group `kind`, else its first one, else all of it, is the number of each match."""
         self.matches = 0
+        self.is_too_slow = False
+        """Whether looking was given up, so that nothing is known of the tokens."""
         self._pattern = pattern
         self._group: str | int = kind if kind in pattern.groupindex else min(1, pattern.groups)
         self._half = ""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,9 @@ from exporter.measure.output import OutputError, replace
 from exporter.measure.records import Counters, Identity, Mark, Run, Window, settle_seconds
 from exporter.measure.results import VERSION, IdentityFile, Report, encode, report
 from exporter.measure.session import Session
+
+PATTERN_SECONDS = 2.0
+"""For a piece of output of at most 64 KiB, which takes milliseconds."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,9 +109,21 @@ class Measurement:
         await self._settle(end)
         seen = _Seen(gpus, counters, await self.session.counters(), command.started_at, end)
         self._keep(marks, seen, status)
-        if found is not None and not found.matches:
+        if found is not None and found.is_too_slow:
+            self._drop_tokens(number)
+        elif found is not None and not found.matches:
             self._note(number, ["Nothing that the command printed matches the pattern of --tokens-from."])
         return status
+
+    def _drop_tokens(self, number: int) -> None:
+        """Take back what was counted in a part of the output."""
+        run, status = self.runs[-1]
+        windows = tuple(msgspec.structs.replace(window, output_tokens=None) for window in run.windows)
+        self.runs[-1] = msgspec.structs.replace(run, windows=windows), status
+        text = (
+            f"The pattern of --tokens-from took more than {PATTERN_SECONDS:g} s for a piece of the output: no tokens."
+        )
+        self._note(number, [text])
 
     def report(self) -> Report:
         """Judge all that was seen."""
@@ -192,5 +208,29 @@ class Measurement:
 
 
 def _count(marks: Marks, found: Counts, data: bytes, *, end: bool = False) -> None:
-    if count := found.feed(data, end=end):
+    if found.is_too_slow:
+        return
+    count = 0.0
+    try:
+        with _within(PATTERN_SECONDS):
+            count = found.feed(data, end=end)
+    except TimeoutError:
+        found.is_too_slow = True
+    if count:
         marks.take(Mark(monotonic=time.monotonic(), kind="tokens", count=count))
+
+
+@contextlib.contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in what takes longer: a pattern with nested repeats may take years for one line."""
+
+    def ring(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

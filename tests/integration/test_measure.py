@@ -145,6 +145,15 @@ def test_a_pattern_that_matches_nothing_is_told(bench: Bench) -> None:
     assert any("--tokens-from" in note for note in bench.report().notes)
 
 
+def test_a_pattern_that_takes_for_ever_costs_the_tokens_and_not_the_joules(bench: Bench) -> None:
+    done = bench.run("--tokens-from", r"(\d+)*x(\d+)", "--", "echo", "1" * 40)
+    assert (done.returncode, done.stdout) == (0, b"1" * 40 + b"\n")
+    (note,) = bench.report().notes
+    assert "--tokens-from took more than 2 s" in note
+    assert bench.window().power_valid
+    assert bench.window().output_tokens is None
+
+
 def test_the_gpus_that_are_named_are_measured_and_no_others(bench: Bench) -> None:
     bench.run("--gpus", "sim1", "--", "sleep", "0.5")
     assert [gpu.name for gpu in bench.window().gpus] == ["sim1"]
