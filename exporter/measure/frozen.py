@@ -2,7 +2,8 @@
 
 Sensors were seen to repeat one value for minutes while the board heated by 30 K. A value that stands is no fault by
 itself: AMD reads whole watts, a capped load is steady, and so is an idle GPU. It is one when the load moved meanwhile,
-or the accumulator changed its pace, or the temperature moved after it had time to settle.
+or the accumulator changed its pace or counts at quite another one, or the temperature moved after it had time to
+settle.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,9 @@ LOAD_SETTLES_SECONDS = 3.0
 PACE_SECONDS = 10.0
 """Accumulators pause for up to two seconds and catch up: over ten that changes their pace by less than half."""
 PACE_CHANGED = 2.0
+PACE_APART_WATTS = 10.0
+"""Beyond PACE_CHANGED times the power that stands. One of the two sensors is wrong then: a steady load leaves no other
+sign of a power reading that froze before it began."""
 
 
 class Standstill(NamedTuple):
@@ -83,7 +87,12 @@ def _temperature_moved(stretch: list[Point]) -> str | None:
 
 def _pace_changed(stretch: list[Point]) -> str | None:
     paces = list(_paces([p for p in stretch if p.counter_joules is not None]))
-    if not paces or max(paces) <= PACE_CHANGED * min(paces):
+    if not paces:
+        return None
+    watts = stretch[0].power_watts or 0.0
+    if min(paces) > PACE_CHANGED * watts + PACE_APART_WATTS or watts > PACE_CHANGED * max(paces) + PACE_APART_WATTS:
+        return f"the accumulator counted {min(paces):.0f} W"
+    if max(paces) <= PACE_CHANGED * min(paces):
         return None
     return f"the accumulator counted between {min(paces):.0f} W and {max(paces):.0f} W"
 

@@ -120,6 +120,17 @@ def test_an_accumulator_that_changes_its_pace_tells_of_power_that_is_stuck() -> 
     assert "accumulator" in result.reasons[0].text
 
 
+@pytest.mark.parametrize(
+    ("watts", "valid"), [(46.19, False), (290.0, False), (310.0, True), (600.0, True), (1220.0, False)]
+)
+def test_power_that_stood_before_a_steady_load_began_is_known_by_the_accumulator(watts: float, valid: bool) -> None:
+    stuck = {"kind": "stuck", "values": {"power_watts": watts}}
+    load = {"pattern": "constant", "watts": 600.0}
+    result = judged(sampled({"model": "H100-SXM", "load": load, "faults": [stuck]}))
+    assert result.power_valid is valid
+    assert [reason.reason for reason in result.reasons] == ([] if valid else ["power_frozen"])
+
+
 def test_power_that_stands_while_the_board_heats_up_is_not_valid() -> None:
     points = tuple(
         Point(at=float(t), monotonic=float(t), gpu="a", power_watts=46.19, temperature_celsius=32 + t * 31 / 700)
