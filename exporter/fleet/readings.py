@@ -30,8 +30,12 @@ class Readings:
         self._newest: dict[Group, Sample] = {}
         self._taken: dict[Group, float] = {}
         """When each was read, whatever that gave."""
+        self._until: dict[Group, float] = {}
+        """Until when that holds."""
         self._given: dict[Group, float] = {}
         """When each of those that only the device can tell was read and gave a value."""
+        self._gives_nothing = False
+        """Whether it was read, and the newest read of no group gave a value."""
         self._sensor: str | None = None
 
     def take(self, sample: Sample) -> Taken:
@@ -39,14 +43,18 @@ class Readings:
         fresh = [group for group, at in sample.taken_at.items() if at > self._taken.get(group, -1.0)]
         for group in fresh:
             self._newest[group] = sample
-            self._taken[group] = sample.taken_at[group]
+            self._taken[group] = at = sample.taken_at[group]
+            self._until[group] = at + self._lifetimes[group]
         given = {group: self._taken[group] for group in fresh if group in groups.ITS_OWN and groups.gave(sample, group)}
         self._given |= given
+        own = () if given else self._newest.keys() & groups.ITS_OWN
+        self._gives_nothing = bool(own) and all(self._given.get(each, -math.inf) < self._taken[each] for each in own)
         return Taken(fresh, max(given.values(), default=None))
 
     def forget(self) -> Iterable[Group]:
         """Let nothing that was read hold any longer, and return of which groups that was."""
         forgotten, self._newest = self._newest, {}
+        self._gives_nothing = False
         return forgotten
 
     def last(self, group: Group) -> Sample:
@@ -55,14 +63,14 @@ class Readings:
 
     def valid(self, group: Group, now: float) -> Sample | None:
         """Return the sample with the newest read of a group; None: there is none, or it is too old."""
-        return self._newest[group] if group in self._newest and now <= self.until(group) else None
+        return self._newest[group] if group in self._newest and now <= self._until[group] else None
 
     def all_valid(self, now: float) -> frozenset[Group]:
-        return frozenset(group for group in self._newest if now <= self.until(group))
+        return frozenset(group for group in self._newest if now <= self._until[group])
 
     def until(self, group: Group) -> float:
-        """Until when the newest read of a group holds."""
-        return self._taken.get(group, 0.0) + self._lifetimes[group]
+        """Until when the newest read of a group holds; what was never read does not."""
+        return self._until.get(group, -math.inf)
 
     def taken_at(self, chosen: Iterable[Group]) -> Mapping[Group, float]:
         return {group: self._taken[group] for group in chosen}
@@ -71,23 +79,17 @@ class Readings:
         """Return when a group was read last."""
         return max((self._taken[group] for group in self._newest), default=otherwise)
 
-    @property
-    def gives_nothing(self) -> bool:
-        """Whether it was read, and the newest read of no group gave a value."""
-        own = self._newest.keys() & groups.ITS_OWN
-        return bool(own) and all(self._given.get(group, -math.inf) < self._taken[group] for group in own)
-
     def is_stale(self, now: float, since: float) -> bool:
         """Tell whether what any device gives is too old, or has been missing for too long, counted from `since`."""
         vital = self._newest.keys() & _VITAL
-        silent = (not vital or self.gives_nothing) and now > self._silent_at(since)
-        return silent or any(now > self.until(group) for group in vital)
+        silent = (not vital or self._gives_nothing) and now > self._silent_at(since)
+        return silent or any(now > self._until[group] for group in vital)
 
     def same_until(self, shown: frozenset[Group], since: float) -> float:
         """Return until when these groups hold, and the device is as stale as it is."""
         # What is too old already comes back with a new reading only; a device without readings falls silent with time.
-        ends = [self.until(group) for group in shown]
-        if self.gives_nothing:
+        ends = [self._until[group] for group in shown]
+        if self._gives_nothing:
             ends.append(self._silent_at(since))
         return min(ends) if shown & _VITAL else min([*ends, since + groups.STALE_SECONDS])
 
