@@ -1,6 +1,13 @@
-"""Shows at the end of a run the tables that tests recorded by `record_property("table", text)`, in any process."""
+"""In which order tests run, and what is shown at the end: tables recorded by `record_property("table", text)`."""
 
 import pytest
+
+LONGEST = ("test_soak.py", "test_fault_matrix.py", "test_prometheus.py", "test_bad_accumulators.py")
+"""A file is run by one process: those that wait for minutes begin first, so that none is waited for at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: (item.path.name not in LONGEST, item.path.parent.name != "integration"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
