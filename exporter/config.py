@@ -12,7 +12,7 @@ from msgspec import Meta
 from exporter.addresses import MAX_PORT, parse_address
 from exporter.metrics import METRIC_NAMES
 from exporter.providers import PROVIDERS
-from exporter.validation import ValidationError, convert, shown, suggestion
+from exporter.validation import ValidationError, convert, printable, shown, suggestion
 
 _S = TypeVar("_S", bound=msgspec.Struct)
 
@@ -36,7 +36,7 @@ class ConfigError(Exception):
     """`messages`: one line for each problem, with its file or option and key path."""
 
     def __init__(self, messages: Iterable[str]) -> None:
-        self.messages = tuple(messages)
+        self.messages = tuple(map(printable, messages))
         super().__init__("\n".join(self.messages))
 
 

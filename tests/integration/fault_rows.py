@@ -363,7 +363,7 @@ def of_simulated() -> Iterator[Row]:
     spec = ("kind: hang, call: memory", 7.0)
     yield _simulated(0, "hang in a device's call", spec, shows(1, "hung"), HUNG)
     yield _simulated(
-        0, "descriptors leak in each call", ("kind: leak_descriptors, call: l*", 26.0), restarted("recycle")
+        0, "descriptors leak in each call", ("kind: leak_descriptors, call: limits", 26.0), restarted("recycle")
     )
     sharing = (
         ("GPU lost, and back", ("kind: lost", 2.0), shows(1, "lost"), LOST),

@@ -77,6 +77,7 @@ def test_checking_a_file_tells_its_kind_or_its_problems(data: bytes, folder: Pat
 
 
 @many(300)
+@example(data=b'tls_server_config: {cert_file: "\\e[2J", key_file: server.key}')
 @given(data=files(WEB_CONFIGURATIONS))
 def test_a_web_configuration_is_one_or_a_list_of_problems(data: bytes, folder: Path) -> None:
     path = folder / "web.yaml"
