@@ -22,8 +22,8 @@ process() { # PID NAME UID CGROUP
 }
 
 process 1 systemd 0 /init.scope
-mkdir "$dir/proc/2" # by its kernel threads the proc of a host is known
-printf 'Name:\tkthreadd\nPPid:\t0\n' >"$dir/proc/2/status"
+mkdir "$dir/proc/2" # by its kernel threads, which have the flag 0x200000, the proc of a host is known
+echo "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0" >"$dir/proc/2/stat"
 process 4101 python3 1000 /system.slice/slurmstepd.scope/job_4711/step_0/user/task_0
 process 4102 python3 1001 /system.slice/slurmstepd.scope/job_4712/step_0/user/task_0
 process 4103 python3 1000 "/kubepods/burstable/pod$pod/$container"

@@ -297,7 +297,6 @@ def test_a_restart_of_the_kubelet_needs_no_restart_of_ours(node: Node, path: Pat
             assert held(asks.look(QUESTION)) == [("pod/default/pod/main", A100, None)]
         with pytest.raises(SourceError, match=r"is not there|nobody listens"):
             asks.look(QUESTION)
-    asks.close()
 
 
 def test_a_kubelet_that_hangs_costs_the_deadline_and_no_more(node: Node, path: Path) -> None:

@@ -69,5 +69,5 @@ def test_the_readme_gives_the_two_commands() -> None:
     """`.ci/run` takes the second one from there."""
     first, second, *_ = re.findall(r"^```sh\n(.*?)\n```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     assert first.endswith(".venv/bin/gpu-exporter --provider simulated")
-    assert second.endswith(".venv/bin/pytest -n 2 --dist loadfile")
+    assert second.endswith(".venv/bin/pytest -n 4 --dist loadfile")
     assert "'.[test]'" in second
