@@ -9,14 +9,10 @@ from collections.abc import Iterable
 import msgspec
 
 from exporter.model import Workload
+from exporter.text import LONGEST
 
 SHORT_ID = 12
 """Characters of a container's id that its tools show."""
-_LONGEST_KEY = 256
-"""A page cuts what is longer, and Kubernetes allows a pod and its namespace and container 379 characters together.
-
-It also leaves control characters out, which names of control groups may hold.
-"""
 _HASH = 16
 """Hex digits."""
 
@@ -92,8 +88,10 @@ def united(workloads: Iterable[Workload]) -> dict[str, Workload]:
 
 def _key(*parts: str) -> str:
     """Return the parts that are known, joined; of what a page would show otherwise a beginning, and a hash of all."""
+    # Kubernetes allows a pod, its namespace and container 379 characters together, and names of control groups may hold
+    # control characters.
     key = "/".join(filter(None, parts))
-    if len(key) <= _LONGEST_KEY and key.isprintable():
+    if len(key) <= LONGEST and key.isprintable():
         return key
     digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
-    return f"{''.join(filter(str.isprintable, key))[: _LONGEST_KEY - _HASH - 1]}~{digest}"
+    return f"{''.join(filter(str.isprintable, key))[: LONGEST - _HASH - 1]}~{digest}"
