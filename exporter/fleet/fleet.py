@@ -111,6 +111,8 @@ class Fleet:
         if card.provider != provider:
             return
         if card.observe(sample, now, wall):
+            # The first is said at once: a device that delivers readings and a provider that never had one contradict.
+            source.changed = source.changed or source.last_timestamp is None
             source.last_timestamp = wall
 
     def provider_status(self, provider: str, *, up: bool, reason: str, library_version: str | None) -> None:

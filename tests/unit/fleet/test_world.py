@@ -108,7 +108,7 @@ def test_what_is_read_again_unchanged_changes_only_what_counts_time() -> None:
 
 def test_partitions_and_processes_have_versions_of_their_own() -> None:
     host = Host(card(1))
-    host.read(card(1), *ALL, partitions=(), processes=())
+    host.read(card(1), *ALL, power_watts=1.0, partitions=(), processes=())
     before = host.versions
     parts = (PartitionSample(partition="gi1", memory_used_bytes=0.0),)
     host.read(card(1), partitions=parts)
@@ -166,6 +166,7 @@ def test_a_provider_that_nobody_asked_for_is_wanted_once_it_was_up_or_pci_shows_
 
 def test_durations_and_time_stamps_are_taken_over_once_a_second() -> None:
     host = Host(card(1))
+    host.read(card(1), Group.ENERGY, power_watts=1.0)
     first = host.world
     for _ in range(9):
         host.wait(0.1)
@@ -177,6 +178,14 @@ def test_durations_and_time_stamps_are_taken_over_once_a_second() -> None:
     assert snapshot.sample_duration_seconds == {"energy": (host.now - 0.2) / 1e6}
     assert snapshot.last_sample_timestamp == pytest.approx(WALL + host.now - 0.2, abs=0.01)
     assert host.world.versions["exporter"] == first.versions["exporter"] + 1
+
+
+def test_the_first_reading_of_a_provider_is_said_at_once() -> None:
+    host = Host(card(1))
+    assert host.world.snapshots[0].last_sample_timestamp is None
+    host.wait(0.1)
+    host.read(card(1), Group.ENERGY, power_watts=1.0)
+    assert host.world.snapshots[0].last_sample_timestamp == pytest.approx(host.wall + host.now, abs=0.01)
 
 
 def test_a_provider_that_has_reported_nothing_says_why() -> None:
