@@ -118,6 +118,10 @@ class SamplingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     load_seconds: Annotated[float, _seconds(0.1, 600)] = 1.0
     state_seconds: Annotated[float, _seconds(0.1, 3600)] = 5.0
     processes_seconds: Annotated[float, _seconds(0.1, 3600)] = 10.0
+    profiling_seconds: Annotated[float, _seconds(1, 3600)] | None = None
+    """None: profiling counters are left alone. They cost power, and some other profilers cannot work beside them."""
+    pcie_bytes: bool = False
+    """Read how many bytes went over PCIe."""
     deadline_seconds: Annotated[float, _seconds(0.1, 60)] = 2.0
     """How long one read of one device may take before the worker is taken for hung."""
     open_deadline_seconds: Annotated[float, _seconds(0.1, 600)] = 20.0

@@ -8,6 +8,7 @@ import enum
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from exporter import __version__
@@ -15,6 +16,7 @@ from exporter.model import (
     DeviceSnapshot,
     EnergyAccount,
     GpuState,
+    LinkSample,
     Owner,
     PartitionSample,
     ProcessSeries,
@@ -45,6 +47,7 @@ class Block(enum.StrEnum):
     PARTITIONS = "partitions"
     PROCESSES = "processes"
     WORKLOADS = "workloads"
+    PROFILING = "profiling"
     EXPORTER = "exporter"
 
 
@@ -85,6 +88,17 @@ REASONS = (
     "voltage_regulator_thermal",
 )
 CLASSES = ("corrected", "uncorrected", "deferred")
+EVENT_KINDS = ("xid", "afid", "ras")
+FATAL_EVENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"xid": ("48", "62", "63", "64", "74", "79", "92", "94", "95", "119", "120", "154")}
+)
+"""Codes after which a GPU, or what runs on it, is lost or soon will be: they are shown before they happen."""
+RECOVERY_ACTIONS = ("none", "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset")
+FABRIC_STATES = ("not_started", "in_progress", "completed")
+LINK_KINDS = ("nvlink", "xgmi")
+LINK_ERRORS = ("crc", "recovery", "replay", "symbol")
+READING_SOURCES = ("library", "gpu_metrics", "sysfs", "hwmon", "fdinfo", "kfd")
+"""Where a provider has a reading from."""
 RETIREMENT_CAUSES = ("single_bit", "double_bit")
 PROCESS_STATES = ("holding", "unnamed", "bystander", "uninspectable", "self")
 ATTRIBUTION_SOURCES = ("proc", "kubelet", "pod_logs", "api_server", "job_files", "slurm")
@@ -97,6 +111,7 @@ HTTP_ERRORS = ("refused", "failed", "denied")
 
 DEVICE_LABELS = ("gpu", "uuid")
 PARTITION_LABELS = (*DEVICE_LABELS, "partition")
+LINK_LABELS = (*DEVICE_LABELS, "kind", "link")
 PROCESS_LABELS = ("pid", "name")
 """By default; they stand beside those of the device."""
 WORKLOAD_LABELS = (*DEVICE_LABELS, "workload")
@@ -160,6 +175,28 @@ def _states(d: DeviceSnapshot) -> Reading:
 
 def _flags(values: Mapping[str, bool]) -> Mapping[str, float]:
     return {name: float(value) for name, value in values.items()}
+
+
+def _by_code(values: Mapping[tuple[str, str], float]) -> Reading:
+    shown: Mapping[tuple[str, ...], float] = {(kind, code): value for (kind, code), value in values.items()}
+    return shown
+
+
+def _recovery(d: DeviceSnapshot) -> Reading:
+    action = d.sample.recovery_action
+    return None if action is None else {each: float(each == action) for each in RECOVERY_ACTIONS}
+
+
+def _fabric_state(d: DeviceSnapshot) -> Reading:
+    fabric = d.sample.fabric
+    return None if fabric is None else {each: float(each == fabric.state) for each in FABRIC_STATES}
+
+
+def _fabric(d: DeviceSnapshot) -> Reading:
+    fabric = d.sample.fabric
+    if fabric is None or fabric.cluster_uuid is None:
+        return None
+    return _ones((fabric.cluster_uuid, fabric.clique))
 
 
 def _account(read: Callable[[EnergyAccount], Reading]) -> Callable[[DeviceSnapshot], Reading]:
@@ -414,6 +451,20 @@ DEVICE_METRICS: tuple[MetricSpec[DeviceSnapshot], ...] = (
         "bytes",
     ),
     MetricSpec(
+        "gpu_memory_visible_used_bytes",
+        "Device memory in use within reach of the CPU.",
+        lambda d: d.sample.memory_visible_used_bytes,
+        L,
+        "bytes",
+    ),
+    MetricSpec(
+        "gpu_memory_visible_size_bytes",
+        "Device memory that the CPU can address.",
+        lambda d: d.sample.memory_visible_size_bytes,
+        L,
+        "bytes",
+    ),
+    MetricSpec(
         "gpu_temperature_celsius",
         "Temperature by sensor.",
         lambda d: d.sample.temperature_celsius,
@@ -511,6 +562,102 @@ DEVICE_METRICS: tuple[MetricSpec[DeviceSnapshot], ...] = (
     ),
     MetricSpec("gpu_pcie_replays_total", "PCIe packets sent again.", lambda d: d.sample.pcie_replays, S, "", (), C),
     MetricSpec(
+        "gpu_pcie_receive_bytes_total",
+        "Bytes that the GPU received over PCIe; read only where sampling.pcie_bytes asks for it.",
+        lambda d: d.sample.pcie_receive_bytes,
+        S,
+        "bytes",
+        (),
+        C,
+    ),
+    MetricSpec(
+        "gpu_pcie_transmit_bytes_total",
+        "Bytes that the GPU sent over PCIe; read only where sampling.pcie_bytes asks for it.",
+        lambda d: d.sample.pcie_transmit_bytes,
+        S,
+        "bytes",
+        (),
+        C,
+    ),
+    MetricSpec(
+        "gpu_error_events_total",
+        "Errors that the driver reported while the exporter listened, by kind and code; fatal ones are there at 0.",
+        lambda d: _by_code(d.error_events),
+        S,
+        "",
+        ("kind", "code"),
+        C,
+    ),
+    MetricSpec(
+        "gpu_error_event_last_timestamp_seconds",
+        "When the driver last reported the error.",
+        lambda d: _by_code(d.error_event_timestamps),
+        S,
+        "seconds",
+        ("kind", "code"),
+    ),
+    MetricSpec(
+        "gpu_recovery_action",
+        "1 for what the driver asks for to bring the GPU back, 0 for the others.",
+        _recovery,
+        S,
+        "",
+        ("action",),
+    ),
+    MetricSpec(
+        "gpu_fabric_state",
+        "1 for how far the GPU is in joining its fabric, 0 for the others.",
+        _fabric_state,
+        S,
+        "",
+        ("state",),
+    ),
+    MetricSpec(
+        "gpu_fabric_info",
+        "The fabric that the GPU belongs to.",
+        _fabric,
+        S,
+        "",
+        ("cluster_uuid", "clique"),
+        Kind.INFO,
+    ),
+    MetricSpec(
+        "gpu_sm_active_ratio",
+        "Share of time in which a warp was resident, over all multiprocessors; profiling, off by default.",
+        lambda d: d.sample.sm_active_ratio,
+        Block.PROFILING,
+        "ratio",
+    ),
+    MetricSpec(
+        "gpu_sm_occupancy_ratio",
+        "Resident warps, of those that would fit; profiling, off by default.",
+        lambda d: d.sample.sm_occupancy_ratio,
+        Block.PROFILING,
+        "ratio",
+    ),
+    MetricSpec(
+        "gpu_tensor_active_ratio",
+        "Share of time in which the tensor cores worked; profiling, off by default.",
+        lambda d: d.sample.tensor_active_ratio,
+        Block.PROFILING,
+        "ratio",
+    ),
+    MetricSpec(
+        "gpu_dram_active_ratio",
+        "Share of the memory's bandwidth that was used; profiling, off by default.",
+        lambda d: d.sample.dram_active_ratio,
+        Block.PROFILING,
+        "ratio",
+    ),
+    MetricSpec(
+        "gpu_partition_sm_active_ratio",
+        "Share of time in which a warp was resident in a MIG instance; profiling, off by default.",
+        lambda d: d.sample.partition_sm_active_ratio,
+        Block.PROFILING,
+        "ratio",
+        ("partition",),
+    ),
+    MetricSpec(
         "gpu_processes",
         "Processes: holding memory or a queue; the same, with a pid that /proc does not show; bystanders without "
         "either; not open to inspection; the exporter's own.",
@@ -551,6 +698,42 @@ PARTITION_METRICS: tuple[MetricSpec[PartitionSample], ...] = (
         lambda p: p.utilization_ratio,
         Block.PARTITIONS,
         "ratio",
+    ),
+)
+
+LINK_METRICS: tuple[MetricSpec[LinkSample], ...] = (
+    MetricSpec(
+        "gpu_interconnect_link_up",
+        "Whether the link to another GPU or a switch is up.",
+        lambda link: _flag(link.up),
+        S,
+    ),
+    MetricSpec(
+        "gpu_interconnect_receive_bytes_total",
+        "Bytes received over the link.",
+        lambda link: link.receive_bytes,
+        S,
+        "bytes",
+        (),
+        C,
+    ),
+    MetricSpec(
+        "gpu_interconnect_transmit_bytes_total",
+        "Bytes sent over the link.",
+        lambda link: link.transmit_bytes,
+        S,
+        "bytes",
+        (),
+        C,
+    ),
+    MetricSpec(
+        "gpu_interconnect_errors_total",
+        "Errors of the link, by kind of error.",
+        lambda link: link.errors,
+        S,
+        "",
+        ("error",),
+        C,
     ),
 )
 
@@ -819,6 +1002,7 @@ METRIC_NAMES: frozenset[str] = frozenset(
     for table in (
         DEVICE_METRICS,
         PARTITION_METRICS,
+        LINK_METRICS,
         PROCESS_METRICS,
         OWNER_METRICS,
         WORKLOAD_METRICS,

@@ -70,6 +70,40 @@ class PartitionSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     utilization_ratio: float | None = None
 
 
+class LinkSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One link of the device to another GPU or a switch. Counters are as read: since the driver was loaded."""
+
+    kind: str
+    """Of metrics.LINK_KINDS."""
+    link: str
+    """Number of the link on its device."""
+    up: bool | None = None
+    receive_bytes: float | None = None
+    transmit_bytes: float | None = None
+    errors: Mapping[str, float] = {}
+    """By error of metrics.LINK_ERRORS."""
+
+
+class Fabric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the device stands in a fabric of GPUs over several hosts."""
+
+    state: str
+    """Of metrics.FABRIC_STATES."""
+    cluster_uuid: str | None = None
+    clique: int | None = None
+
+
+class ErrorEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that the driver reported once, such as an XID."""
+
+    kind: str
+    """Of metrics.EVENT_KINDS."""
+    code: str
+    at: float | None = None
+    """Unix time; None: not known, it is that of the read."""
+    count: int = 1
+
+
 class ProcessSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One process that holds memory or a queue on the device, in one partition of it where it has partitions."""
 
@@ -101,6 +135,12 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Readings that broke, by field of this record: the vendor answered an unexpected error."""
     rejected: tuple[str, ...] = ()
     """Readings whose value was outside its physical range, by field of this record."""
+    sources: Mapping[str, str] = {}
+    """Of metrics.READING_SOURCES, by field of this record, where a provider has several: gpu_metrics, hwmon, ..."""
+    error_events: tuple[ErrorEvent, ...] = ()
+    """What happened since the read before: each event is in one sample only."""
+    error_event_kinds: tuple[str, ...] = ()
+    """Kinds of metrics.EVENT_KINDS that this device is listened to for."""
 
     power_watts: float | None = None
     power_kind: Literal["average", "instant"] | None = None
@@ -128,6 +168,9 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory_reserved_bytes: float | None = None
     system_memory_used_bytes: float | None = None
     system_memory_size_bytes: float | None = None
+    memory_visible_used_bytes: float | None = None
+    memory_visible_size_bytes: float | None = None
+    """The part of the device's memory that the CPU can address."""
 
     temperature_celsius: Mapping[str, float] = {}
     """By sensor of metrics.SENSORS."""
@@ -152,6 +195,14 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pcie_link_width: float | None = None
     pcie_link_width_max: float | None = None
     pcie_replays: float | None = None
+    pcie_receive_bytes: float | None = None
+    pcie_transmit_bytes: float | None = None
+    """Counters, widened by the provider where the hardware's wrap."""
+    links: tuple[LinkSample, ...] | None = None
+    """(): it has none; None: they cannot be told."""
+    recovery_action: str | None = None
+    """What the driver asks for to bring the device back, of metrics.RECOVERY_ACTIONS."""
+    fabric: Fabric | None = None
     partitions: tuple[PartitionSample, ...] | None = None
     """(): not partitioned now; None: this device has none, or they could not be listed."""
 
@@ -159,6 +210,15 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """(): none; None: could not look."""
     process_counts: Mapping[str, int] = {}
     """By state of metrics.PROCESS_STATES."""
+
+    sm_active_ratio: float | None = None
+    """Share of time, averaged over all multiprocessors, in which a warp was resident."""
+    sm_occupancy_ratio: float | None = None
+    """Warps resident, of those that would fit."""
+    tensor_active_ratio: float | None = None
+    dram_active_ratio: float | None = None
+    partition_sm_active_ratio: Mapping[str, float] = {}
+    """By `PartitionSample.partition`."""
 
 
 class GpuState(enum.StrEnum):
@@ -294,6 +354,10 @@ class DeviceSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     module_energy_joules: float | None = None
     busy_seconds: float | None = None
     throttle_seconds: Mapping[str, float] = {}
+    error_events: Mapping[tuple[str, str], float] = {}
+    """Counted by kind and code since the start; the fatal codes of a kind that is listened to begin at 0."""
+    error_event_timestamps: Mapping[tuple[str, str], float] = {}
+    """Unix time of the newest, by kind and code."""
     workloads: tuple[WorkloadSnapshot, ...] = ()
     unattributed_joules: float | None = None
     """What of `energy.total_joules` no workload was charged since it is divided; None: it is not divided."""

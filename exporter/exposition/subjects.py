@@ -9,6 +9,8 @@ from exporter.metrics import (
     DEVICE_LABELS,
     DEVICE_METRICS,
     EXPORTER_METRICS,
+    LINK_LABELS,
+    LINK_METRICS,
     OWNER_METRICS,
     PARTITION_LABELS,
     PARTITION_METRICS,
@@ -22,6 +24,7 @@ from exporter.metrics import (
 )
 from exporter.model import (
     DeviceSnapshot,
+    LinkSample,
     Owner,
     PartitionSample,
     ProcessSeries,
@@ -53,6 +56,12 @@ def _partitions(world: World) -> Iterator[tuple[Base, PartitionSample]]:
     for base, device in _devices(world):
         for partition in device.sample.partitions or ():
             yield (*base, partition.partition), partition
+
+
+def _links(world: World) -> Iterator[tuple[Base, LinkSample]]:
+    for base, device in _devices(world):
+        for link in device.sample.links or ():
+            yield (*base, link.kind, link.link), link
 
 
 def _processes(labels: Sequence[str]) -> Callable[[World], Iterator[tuple[Base, ProcessSeries]]]:
@@ -100,6 +109,7 @@ def tables(process_labels: Sequence[str]) -> tuple[Table[Any], ...]:
     return (
         Table(DEVICE_METRICS, DEVICE_LABELS, _devices),
         Table(PARTITION_METRICS, PARTITION_LABELS, _partitions),
+        Table(LINK_METRICS, LINK_LABELS, _links),
         Table(PROCESS_METRICS, (*DEVICE_LABELS, *chosen), _processes(chosen)),
         Table(OWNER_METRICS, ("pid",), _owners),
         Table(WORKLOAD_METRICS, WORKLOAD_LABELS, _workloads),

@@ -10,6 +10,7 @@ from exporter.config import SamplingConfig
 from exporter.fleet import groups
 from exporter.fleet.charging import Charging, Seen, load_of
 from exporter.fleet.counters import Integral, ThrottleSeconds
+from exporter.fleet.events import EventCounts
 from exporter.fleet.meter import Meter
 from exporter.fleet.processes import Selection, Shown
 from exporter.fleet.readings import Readings
@@ -58,6 +59,8 @@ class Card:
         self._meter = Meter(sampling)
         self._busy = Integral(sampling.load_seconds)
         self._throttle = ThrottleSeconds(sampling.state_seconds)
+        self._events = EventCounts()
+        self._events_left_out = 0
         self._dirty: set[Group] = set()
         self._shown = _NONE
         self._same_until = -math.inf
@@ -90,6 +93,7 @@ class Card:
             "gpu_process_memory_used_bytes": self._chosen.summed,
             "gpu_process_info": self._chosen.unnamed,
             "gpu_workload_info": self._charging.tenancy.refused,
+            "gpu_error_events_total": self._events_left_out,
         }
         return {family: count for family, count in counts.items() if count}
 
@@ -151,6 +155,11 @@ class Card:
 
     def observe(self, sample: Sample, now: float, wall: float) -> bool:
         """Add a sample. The groups that it has read replace theirs as a whole. Return whether it gave a reading."""
+        if sample.error_event_kinds and self._events.listen(sample.error_event_kinds):
+            self._dirty.add(Group.STATE)
+        if sample.error_events:
+            self._events_left_out += self._events.add(sample.error_events, wall)
+            self._dirty.add(Group.STATE)
         if sample.lost:
             if self.lost_at is None:
                 self.lost_at = self.silent_since = now
@@ -225,6 +234,8 @@ class Card:
             module_energy_joules=self._meter.module_joules,
             busy_seconds=self._busy.seconds,
             throttle_seconds=self._throttle.seconds,
+            error_events=self._events.counts,
+            error_event_timestamps=self._events.timestamps,
             workloads=self._charging.tenancy.snapshots(),
             unattributed_joules=self._charging.tenancy.unattributed_joules,
             process_series=self._chosen.series,

@@ -45,6 +45,8 @@ FIELDS: Mapping[Group, tuple[str, ...]] = MappingProxyType(
             "memory_reserved_bytes",
             "system_memory_used_bytes",
             "system_memory_size_bytes",
+            "memory_visible_used_bytes",
+            "memory_visible_size_bytes",
         ),
         Group.STATE: (
             "temperature_celsius",
@@ -64,15 +66,29 @@ FIELDS: Mapping[Group, tuple[str, ...]] = MappingProxyType(
             "pcie_link_width",
             "pcie_link_width_max",
             "pcie_replays",
+            "pcie_receive_bytes",
+            "pcie_transmit_bytes",
+            "links",
+            "recovery_action",
+            "fabric",
             "partitions",
         ),
         Group.PROCESSES: ("processes", "process_counts"),
-        Group.PROFILING: (),
+        Group.PROFILING: (
+            "sm_active_ratio",
+            "sm_occupancy_ratio",
+            "tensor_active_ratio",
+            "dram_active_ratio",
+            "partition_sm_active_ratio",
+        ),
     }
 )
 """Fields of Sample by the group that reads them."""
 
-ABOUT_THE_READ = ("device", "lost", "asleep", "taken_at", "read_seconds", "failed", "rejected")
+ABOUT_THE_READ = (
+    *("device", "lost", "asleep", "taken_at", "read_seconds", "failed", "rejected", "sources"),
+    *("error_events", "error_event_kinds"),
+)
 """Fields of Sample that belong to no group."""
 
 BLOCKS: Mapping[Group, tuple[Block, ...]] = MappingProxyType(
@@ -81,7 +97,7 @@ BLOCKS: Mapping[Group, tuple[Block, ...]] = MappingProxyType(
         Group.LOAD: (Block.LOAD,),
         Group.STATE: (Block.STATE, Block.PARTITIONS),
         Group.PROCESSES: (Block.PROCESSES,),
-        Group.PROFILING: (),
+        Group.PROFILING: (Block.PROFILING,),
     }
 )
 """Where the readings of a group are shown."""
@@ -101,9 +117,12 @@ _SHOWN: Mapping[Block, Callable[[DeviceSnapshot], object]] = MappingProxyType(
             Group.ENERGY,
         ),
         Block.LOAD: _shown(("busy_seconds",), Group.LOAD),
-        Block.STATE: _shown(("throttle_seconds",), Group.STATE, but="partitions"),
+        Block.STATE: _shown(
+            ("throttle_seconds", "error_events", "error_event_timestamps"), Group.STATE, but="partitions"
+        ),
         Block.PARTITIONS: _shown((), Group.STATE, only="partitions"),
         Block.PROCESSES: _shown(("process_series", "process_owners"), Group.PROCESSES, but="processes"),
+        Block.PROFILING: _shown((), Group.PROFILING),
         Block.WORKLOADS: lambda shown: [(one.workload, one.allocation_ratio) for one in shown.workloads],
     }
 )
@@ -172,5 +191,6 @@ def lifetimes(sampling: SamplingConfig) -> dict[Group, float]:
         Group.LOAD: sampling.load_seconds,
         Group.STATE: sampling.state_seconds,
         Group.PROCESSES: sampling.processes_seconds,
+        Group.PROFILING: sampling.profiling_seconds or 0.0,
     }
     return {group: max(STALE_SECONDS, STALE_PERIODS * periods.get(group, 0.0)) for group in Group}

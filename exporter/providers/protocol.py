@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -39,6 +39,10 @@ class OpenContext(msgspec.Struct, frozen=True, kw_only=True):
     """Where /proc, /sys and /opt are looked for."""
     host: Path | None = None
     """Below which /proc is where a container has the host's; None: it is below `root`."""
+    pcie_bytes: bool = False
+    """Whether the bytes that went over PCIe are to be read."""
+    wrap: Callable[[Any], Any] = lambda module: module
+    """Given the module of the vendor's library: what it returns is used in its place, such as a recorder of calls."""
     scenario: str | None = None
     """Path of a scenario file; only the simulated provider reads it."""
 

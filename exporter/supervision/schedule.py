@@ -64,6 +64,9 @@ class Schedule:
             Group.STATE: _Cadence(sampling.state_seconds, now),
             Group.PROCESSES: _Cadence(sampling.processes_seconds, now),
         }
+        if sampling.profiling_seconds is not None:
+            self._grids[Group.PROFILING] = _Cadence(sampling.profiling_seconds, now)
+        self._everything = Groups(self._grids) | ENERGY
         self._all = (*self._grids.values(), self._averaged, self._instant)
         self._taken: list[_Cadence] = []
         self._devices: dict[str, _Device] = {}
@@ -132,10 +135,10 @@ class Schedule:
 
     def _groups(self, device: _Device, averaged: Groups, instant: Groups) -> Groups:
         if device.new:
-            return EVERYTHING
+            return self._everything
         if device.lost:
             # Asked now and then whether it is back, not ten times a second.
-            return EVERYTHING if Group.STATE in averaged else Groups()
+            return self._everything if Group.STATE in averaged else Groups()
         return averaged if device.averaged else instant
 
     def _active(self) -> list[_Cadence]:

@@ -49,6 +49,7 @@ class Worker:
             root=Path(request.root),
             host=None if request.host is None else Path(request.host),
             scenario=request.scenario,
+            pcie_bytes=self._start.sampling.pcie_bytes,
         )
         try:
             provider, version = self._opener(context)

@@ -15,7 +15,9 @@ from exporter.model import (
     Device,
     DeviceSnapshot,
     EnergyAccount,
+    Fabric,
     GpuState,
+    LinkSample,
     Owner,
     PartitionSample,
     ProcessSample,
@@ -126,6 +128,7 @@ def _fields(*records: type[msgspec.Struct]) -> set[str]:
 
 
 PARTITION = PartitionSample(partition="gi3", uuid="MIG-1", profile="1g.10gb", memory_used_bytes=1.0)
+LINK = LinkSample(kind="nvlink", link="0", up=True, receive_bytes=1.0)
 PROCESS = ProcessSeries(pid="7", name="python", memory_used_bytes=1.0)
 WORKLOAD = Workload(key="pod/a/b/c", kind="pod", k8s_namespace="a", k8s_pod="b", k8s_container="c")
 OWNER = Owner(pid=7, started=5, name="python", workload=WORKLOAD)
@@ -135,7 +138,16 @@ DEVICE = DeviceSnapshot(
     provider="nvidia",
     device=IDENTITY,
     state=GpuState.OK,
-    sample=Sample(device=IDENTITY, power_watts=1.0, partitions=(PARTITION,)),
+    sample=Sample(
+        device=IDENTITY,
+        power_watts=1.0,
+        partitions=(PARTITION,),
+        links=(LINK,),
+        recovery_action="gpu_reset",
+        fabric=Fabric(state="completed", cluster_uuid="1f", clique=1),
+    ),
+    error_events={("xid", "79"): 1},
+    error_event_timestamps={("xid", "79"): 1.0},
     process_series=(PROCESS,),
     process_owners=(OWNER,),
     workloads=(WorkloadSnapshot(workload=WORKLOAD, active_joules=0.5, idle_joules=0.25),),
@@ -178,6 +190,12 @@ NOT_SHOWN = {
     "Sample.energy_counter_at": "a clock of the sensor's own: the ledger goes by the time of the read",
     "Sample.module_energy_counter_joules": "accounted for by the ledger of the module",
     "Sample.throttle_seconds": "accumulated in DeviceSnapshot.throttle_seconds",
+    "Sample.sources": "of interest to who looks closely: told by the command doctor",
+    "Sample.error_events": "counted in DeviceSnapshot.error_events",
+    "Sample.error_event_kinds": "the fatal codes among DeviceSnapshot.error_events",
+    "Sample.links": "the subjects of a table",
+    "LinkSample.kind": "a label of every series of the link",
+    "LinkSample.link": "a label of every series of the link",
     "PartitionSample.partition": "a label of every series of the partition",
     **dict.fromkeys(
         (f"ProcessSeries.{name}" for name in ("pid", "name", "user", "workload")),
@@ -206,7 +224,7 @@ def test_every_field_of_the_model_is_read_by_a_row_or_has_a_reason_not_to_be() -
             for spec in table.specs:
                 spec.read(Recorder(subject, seen))
     every = _fields(World, Snapshot, DeviceSnapshot, Device, Sample, EnergyAccount, PartitionSample, ProcessSample)
-    every |= _fields(ProcessSeries, Owner, Workload, WorkloadSnapshot, Attribution, SourceStatus)
+    every |= _fields(Fabric, LinkSample, ProcessSeries, Owner, Workload, WorkloadSnapshot, Attribution, SourceStatus)
     assert every - seen == set(NOT_SHOWN)
 
 
@@ -238,13 +256,28 @@ def test_each_reading_has_the_shape_that_its_labels_ask_for(world: World) -> Non
             assert set(reading.values()) <= {1.0}
 
 
-CLOSED_WORDS = {"sensor", "domain", "engine", "class", "state", "source", "fault", "cause", "group", "part"}
+CLOSED_WORDS = {
+    "sensor",
+    "domain",
+    "engine",
+    "class",
+    "state",
+    "source",
+    "fault",
+    "cause",
+    "group",
+    "part",
+    "action",
+    "error",
+}
 
 
 def test_labels_with_closed_words_have_a_closed_list() -> None:
     named = {(spec.name, label) for spec in SPECS for label in spec.labels if label in CLOSED_WORDS}
     throttling = {("gpu_throttled", "reason"), ("gpu_throttle_seconds_total", "reason")}
-    assert set(CLOSED_LABELS) == named | throttling | {("gpu_workload_info", "kind")}
+    kinds = {("gpu_workload_info", "kind")}
+    kinds |= {(name, "kind") for name in ("gpu_error_events_total", "gpu_error_event_last_timestamp_seconds")}
+    assert set(CLOSED_LABELS) == named | throttling | kinds
 
 
 @pytest.mark.parametrize("values", CLOSED_LABELS.values(), ids=map(".".join, CLOSED_LABELS))

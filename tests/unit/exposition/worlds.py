@@ -77,6 +77,8 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(arguments)
     if origin is Mapping:
         return st.dictionaries(anything(arguments[0]), anything(arguments[1]), max_size=2)
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        return st.tuples(*map(anything, arguments))
     if origin is tuple:
         return st.lists(anything(arguments[0]), max_size=2).map(tuple)
     assert origin in (types.UnionType, Union), kind
