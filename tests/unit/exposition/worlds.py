@@ -77,10 +77,10 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(arguments)
     if origin is Mapping:
         return st.dictionaries(anything(arguments[0]), anything(arguments[1]), max_size=2)
-    if origin is tuple and arguments[-1] is not Ellipsis:
-        return st.tuples(*map(anything, arguments))
     if origin is tuple:
-        return st.lists(anything(arguments[0]), max_size=2).map(tuple)
+        any_number = arguments[-1] is Ellipsis
+        items = st.lists(anything(arguments[0]), max_size=2).map(tuple)
+        return items if any_number else st.tuples(*map(anything, arguments))
     assert origin in (types.UnionType, Union), kind
     return st.one_of(*map(anything, arguments))
 
