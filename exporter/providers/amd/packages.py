@@ -5,7 +5,6 @@ the package and are read through its first handle. An MI250 has two PCI devices 
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import msgspec
 
 from exporter.model import Scope
 from exporter.providers.amd.calls import Absent, Broken, Calls, HandleGone, mapping
+from exporter.providers.amd.unique_id import Named, keys, unique_id
 from exporter.providers.protocol import ProviderError
 from exporter.providers.sanitise import is_sentinel, text
 
@@ -83,8 +83,9 @@ def find_packages(
         # Partitions share domain, bus and device; a serial number may be shared by cards that have none.
         place = found.address.rpartition(".")[0] if found.address else f"handle {index}"
         groups.setdefault(place, []).append(found)
-    serials = Counter(_unique_id(found[0].asic) for found in groups.values())
-    packages = [package for found in groups.values() if (package := _package(calls, found, serials)) is not None]
+    cards = [_in_order(calls, found) for found in groups.values()]
+    named = keys([Named(unique_id(found[0].asic.get("asic_serial")), found[0].address) for found in cards])
+    packages = [_package(key, found) for key, found in zip(named, cards, strict=True) if key is not None]
     if handles and not packages:
         # What is left of a driver that was unloaded: the list is the library's own memory.
         raise ProviderError(f"AMD SMI lists {len(handles)} devices and none answers")
@@ -116,29 +117,19 @@ def _look_at(
     return _Found(index, handle, address, asic, number)
 
 
-def _unique_id(asic: Mapping[str, Any]) -> str | None:
-    """16 hex digits as sysfs shows them; None where the card has none or says only zeros."""
-    serial = text(asic.get("asic_serial"))
-    digits = serial.lower().removeprefix("0x") if serial else ""
-    if not digits or not set(digits) <= set("0123456789abcdef") or set(digits) <= {"0"} or set(digits) == {"f"}:
-        return None
-    return digits.zfill(16)
-
-
-def _package(calls: Calls, found: list[_Found], serials: Mapping[str | None, int]) -> Package | None:
+def _in_order(calls: Calls, found: list[_Found]) -> list[_Found]:
+    """Return the partitions of one package by number, which no two of them share."""
     if len({one.partition for one in found}) < len(found):
         # Before 6.3 KFD's number is not told and the address is that of the package.
         numbers = [partition_profile(calls, one.handle).number for one in found]
         if None in numbers or len(set(numbers)) < len(found):
             numbers = list(range(len(found)))
         found = [one._replace(partition=number or 0) for number, one in zip(numbers, found, strict=True)]
-    found = sorted(found, key=lambda one: one.partition)
+    return sorted(found, key=lambda one: one.partition)
+
+
+def _package(key: str, found: list[_Found]) -> Package:
     first = found[0]
-    unique_id = _unique_id(first.asic)
-    # Several cards with one serial number: the number of none of them.
-    key = unique_id if unique_id and serials[unique_id] == 1 else first.address
-    if key is None:
-        return None
     return Package(
         key=key,
         index=first.position,
