@@ -1,8 +1,8 @@
 """Arguments of the command, and what each of its commands starts.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; of `serve` also 3, after a failure that it was told not to
-outlast; of `measure` that of the command it ran, 125 when none was started; 130 interrupted before there was anything
-to end in order.
+outlast; of `measure` that of the command it ran, 125 when none was started; of `doctor` 0 fine, 1 degraded, 2 unusable;
+130 interrupted before there was anything to end in order.
 """
 
 import argparse
@@ -79,6 +79,15 @@ def _parser() -> argparse.ArgumentParser:
     measure.set_defaults(command=_measure)
     _add_sources(measure)
     add_options(measure)
+    doctor = commands.add_parser(
+        "doctor",
+        help="tell what was found, what each GPU can tell, and why the rest is missing",
+        description="Opens the providers, reads every GPU for a few seconds, and says what each reading is and where "
+        "it comes from, what is missing and why, and what to do about it. Exit code: 0 fine, 1 degraded, 2 unusable.",
+        allow_abbrev=False,
+    )
+    doctor.set_defaults(command=_doctor)
+    _add_sources(doctor)
     check = commands.add_parser(
         "check-config",
         help="tell what is wrong with a configuration file",
@@ -205,6 +214,18 @@ def _measure(options: argparse.Namespace) -> int:
             markdown=options.markdown,
         ),
     )
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    config = _config(options.file, vars(options))
+    if config.simulate is not None:
+        from exporter.checks import check_scenario  # noqa: PLC0415 -- as above
+
+        check_scenario(config)
+    from exporter.doctor.command import doctor  # noqa: PLC0415 -- as above
+
+    text, code = doctor(config)
+    return _write(text) or code
 
 
 def _check_config(options: argparse.Namespace) -> int:

@@ -1,0 +1,65 @@
+"""The command `doctor` as an operator runs it: over simulated GPUs, over a library that is missing or broken."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from exporter.providers.simulated.machine import Machine
+from exporter.providers.simulated.scenario import load_scenario
+from tests.native.plan import standin_environment, write_plan
+
+ONE = "devices: [{model: H100-SXM, load: {pattern: constant, watts: 400}}]\n"
+CONFIG = "sampling: {deadline_seconds: 0.5, open_deadline_seconds: 2}\nattribution: {enabled: false}\n"
+
+
+def doctor(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    (folder / "config.yaml").write_text(CONFIG)
+    command = [sys.executable, "-m", "exporter", "doctor", "--config.file", str(folder / "config.yaml"), *arguments]
+    return subprocess.run(
+        command, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def over_nvml(folder: Path, scenario: str) -> subprocess.CompletedProcess[str]:
+    write_plan(folder / "plan", Machine(load_scenario(scenario, name="one.yaml"), time.monotonic() - 1000))
+    return doctor(folder, "--provider", "nvidia", env=standin_environment(folder / "plan"))
+
+
+def test_a_healthy_gpu_is_fine(tmp_path: Path) -> None:
+    done = over_nvml(tmp_path, ONE)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "nvidia: usable" in done.stdout
+    assert "power_watts" in done.stdout
+    assert "from its accumulator" in done.stdout
+    assert done.stdout.endswith("All is well.\n")
+
+
+@pytest.mark.parametrize(
+    ("faults", "code", "said"),
+    [
+        ("[{kind: hang, call: nvmlInitWithFlags}]", 2, "no GPU was found"),
+        ("[{kind: crash, call: nvmlInitWithFlags}]", 2, "no GPU was found"),
+        ("[{kind: error, call: nvmlDeviceGetTotalEccErrors, status: 999}]", 1, "errors for"),
+    ],
+)
+def test_each_kind_of_trouble_has_words_and_an_exit_code(tmp_path: Path, faults: str, code: int, said: str) -> None:
+    done = over_nvml(tmp_path, f"{ONE}faults: {faults}\n")
+    assert said in done.stdout
+    assert (done.returncode, done.stderr) == (code, "")
+
+
+def test_a_library_that_is_not_there_is_told_of(tmp_path: Path) -> None:
+    done = doctor(tmp_path, "--provider", "amd", env={"ROCM_PATH": str(tmp_path), "ROCM_HOME": str(tmp_path)})
+    assert done.returncode == 2
+    assert "no GPU was found" in done.stdout
+
+
+def test_a_wrong_option_is_told_in_a_line(tmp_path: Path) -> None:
+    done = doctor(tmp_path, "--provider", "nvidiaa")
+    assert done.returncode == 2
+    assert done.stderr.startswith("gpu-exporter: ")
+    assert "Traceback" not in done.stderr
