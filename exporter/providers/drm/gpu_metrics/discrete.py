@@ -1,0 +1,113 @@
+"""What the tables of discrete GPUs say (v1_0 to v1_8), MI300A among them: whole watts, percent, degrees Celsius."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from exporter.model import LinkSample
+from exporter.providers.drm.gpu_metrics.layouts import PARTITIONS, XGMI_LINKS, busy_of, jpeg_of, video_of
+from exporter.providers.drm.gpu_metrics.table import Table, known
+from exporter.providers.sanitise import (
+    BYTES,
+    CELSIUS,
+    COUNT,
+    JOULES,
+    LINK_GENERATION,
+    LINK_WIDTH,
+    RATIO,
+    WATTS,
+    Range,
+)
+
+_TICKS_PER_JOULE = 65536
+_RPM = Range(0.0, 60_000.0)
+_PERCENT = 100
+_KIB = 1024
+_GENERATIONS = {25: 1, 50: 2, 80: 3, 160: 4, 320: 5, 640: 6}
+"""By link speed in 0.1 GT/s."""
+_SPEEDS = Range(0.0, 10_000.0)
+_LINK_UP = {0: False, 1: True}
+
+
+def read_discrete(table: Table) -> dict[str, Any]:
+    """Return fields of Metrics."""
+    # One of the two: up to v1_3 there is the average alone, from v1_4 the current power alone.
+    average = table.one("average_power", "power_watts", WATTS)
+    current = table.one("current_power", "power_watts", WATTS)
+    parts = table.raw("partitions")
+    count = parts if parts is not None and 0 < parts <= PARTITIONS else None
+    return {
+        "power_watts": current if average is None else average,
+        "power_kind": "average" if average is not None else "instant" if current is not None else None,
+        **_accumulator(table),
+        "utilization_ratio": table.one("gfx_activity", "utilization_ratio", RATIO, per=_PERCENT),
+        "memory_controller_utilization_ratio": table.one(
+            "umc_activity", "memory_controller_utilization_ratio", RATIO, per=_PERCENT
+        ),
+        "engine_utilization_ratio": _engines(table),
+        "temperature_celsius": _temperatures(table),
+        "fan_rpm": table.one("fan_speed", "fan_speed_ratio", _RPM),
+        "pcie_link_generation": _generation(table),
+        "pcie_link_width": table.one("pcie_width", "pcie_link_width", LINK_WIDTH) or None,
+        "pcie_replays": table.one("pcie_replays", "pcie_replays", COUNT),
+        "links": _links(table),
+        "partition_count": count,
+        "partition_utilization_ratio": known({str(number): _busy(table, number) for number in range(count or 0)}),
+    }
+
+
+def _accumulator(table: Table) -> dict[str, float | None]:
+    # Radeons leave it at 0 (seen on RX 9070), which one that counts has passed before its driver is loaded.
+    if not table.raw("energy"):
+        return {}
+    joules = table.one("energy", "energy_counter_joules", JOULES, per=_TICKS_PER_JOULE)
+    narrow = table.bits("energy") == 32  # v1_0
+    return {
+        "energy_counter_joules": joules,
+        "energy_counter_range_joules": 2**32 / _TICKS_PER_JOULE if narrow and joules is not None else None,
+    }
+
+
+def _engines(table: Table) -> dict[str, float]:
+    every = range(PARTITIONS)
+    media = ("media_activity", "video", *map(video_of, every))
+    jpeg = ("jpeg", *map(jpeg_of, every))
+    name = "engine_utilization_ratio"
+    return known(
+        {"media": table.mean(media, name, RATIO, per=_PERCENT), "jpeg": table.mean(jpeg, name, RATIO, per=_PERCENT)}
+    )
+
+
+def _temperatures(table: Table) -> dict[str, float]:
+    name = "temperature_celsius"
+    stacks = table.each("hbm", name, CELSIUS)
+    single = {sensor: table.one(sensor, name, CELSIUS) for sensor in ("edge", "hotspot", "memory")}
+    return known({**single, **{f"hbm{stack}": value for stack, value in enumerate(stacks)}})
+
+
+def _generation(table: Table) -> float | None:
+    """Return the generation of the link, from its speed in 0.1 GT/s or, on some chips, a number up to 6."""
+    name = "pcie_link_generation"
+    speed = table.one("pcie_speed", name, _SPEEDS)
+    if not speed or speed <= max(_GENERATIONS.values()):
+        return speed or None
+    generation = _GENERATIONS.get(int(speed))
+    return table.readings.number(name, LINK_GENERATION.high + 1 if generation is None else generation, LINK_GENERATION)
+
+
+def _links(table: Table) -> tuple[LinkSample, ...] | None:
+    """Return the XGMI links; None: the table tells of none. A slot without a link says so, or has counted nothing."""
+    read = table.each("xgmi_read", "links", BYTES_OF_LINK, _KIB)
+    written = table.each("xgmi_write", "links", BYTES_OF_LINK, _KIB)
+    states = table.each("xgmi_status", "links", COUNT) or [None] * XGMI_LINKS
+    links = []
+    for link, (receive, transmit, state) in enumerate(zip(read, written, states, strict=False)):
+        up = _LINK_UP.get(int(state)) if state is not None else None
+        if up is None and (state is not None or not (receive or transmit)):
+            continue
+        links.append(LinkSample(kind="xgmi", link=str(link), up=up, receive_bytes=receive, transmit_bytes=transmit))
+    return tuple(links) or None
+
+
+def _busy(table: Table, number: int) -> float | None:
+    """Return the mean over the compute dies of a partition; what is left of its list are ones."""
+    return table.mean((busy_of(number),), "partitions", RATIO, per=_PERCENT)
