@@ -1,13 +1,11 @@
 """What the tables of discrete GPUs say (v1_0 to v1_8), MI300A among them: whole watts, percent, degrees Celsius."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from exporter.model import LinkSample
 from exporter.providers.drm.gpu_metrics.layouts import PARTITIONS, XGMI_LINKS, busy_of, jpeg_of, video_of
 from exporter.providers.drm.gpu_metrics.table import Table, known
 from exporter.providers.sanitise import (
-    BYTES,
     CELSIUS,
     COUNT,
     JOULES,
@@ -19,12 +17,14 @@ from exporter.providers.sanitise import (
 )
 
 _TICKS_PER_JOULE = 65536
+_BITS_OF_V1_0 = 32
 _RPM = Range(0.0, 60_000.0)
 _PERCENT = 100
 _KIB = 1024
 _GENERATIONS = {25: 1, 50: 2, 80: 3, 160: 4, 320: 5, 640: 6}
 """By link speed in 0.1 GT/s."""
 _SPEEDS = Range(0.0, 10_000.0)
+_BYTES_MOVED = Range(0.0, 1e21)
 _LINK_UP = {0: False, 1: True}
 
 
@@ -60,10 +60,10 @@ def _accumulator(table: Table) -> dict[str, float | None]:
     if not table.raw("energy"):
         return {}
     joules = table.one("energy", "energy_counter_joules", JOULES, per=_TICKS_PER_JOULE)
-    narrow = table.bits("energy") == 32  # v1_0
+    wraps = joules is not None and table.bits("energy") == _BITS_OF_V1_0
     return {
         "energy_counter_joules": joules,
-        "energy_counter_range_joules": 2**32 / _TICKS_PER_JOULE if narrow and joules is not None else None,
+        "energy_counter_range_joules": 2**_BITS_OF_V1_0 / _TICKS_PER_JOULE if wraps else None,
     }
 
 
@@ -96,8 +96,8 @@ def _generation(table: Table) -> float | None:
 
 def _links(table: Table) -> tuple[LinkSample, ...] | None:
     """Return the XGMI links; None: the table tells of none. A slot without a link says so, or has counted nothing."""
-    read = table.each("xgmi_read", "links", BYTES_OF_LINK, _KIB)
-    written = table.each("xgmi_write", "links", BYTES_OF_LINK, _KIB)
+    read = table.each("xgmi_read", "links", _BYTES_MOVED, _KIB)
+    written = table.each("xgmi_write", "links", _BYTES_MOVED, _KIB)
     states = table.each("xgmi_status", "links", COUNT) or [None] * XGMI_LINKS
     links = []
     for link, (receive, transmit, state) in enumerate(zip(read, written, states, strict=False)):

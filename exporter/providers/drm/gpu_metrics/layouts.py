@@ -1,7 +1,7 @@
-"""Where is each field in the versions of amdgpu's gpu_metrics table?
+"""Where each field is in the versions of amdgpu's gpu_metrics table.
 
-Compiled from the structures of the kernel's kgd_pp_interface.h, which are laid out as C does on 64-bit machines. Runs of
-fields that nothing here reads have the name `_`.
+Compiled from the structures of the kernel's kgd_pp_interface.h, which lie as C lays them out on 64-bit machines. Runs
+of fields that nothing here reads have the name `_`.
 
 v2_0 is left out: its fields are not aligned, and v2_1 has its place. v1_9 describes itself instead of having a layout.
 """

@@ -8,12 +8,17 @@ import msgspec
 from exporter.model import LinkSample, Scope
 
 
-class Refused(ValueError):
+class RefusedError(ValueError):
     """The bytes are no table that can be read; its text is the reason. Nothing in them is to be used."""
+
+    def __init__(self, reason: str, *, torn: bool = False) -> None:
+        super().__init__(reason)
+        self.torn = torn
+        """Whether it may be the driver's writing while it was read, so that a second look may help."""
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One table. A field that has the name of one of `Sample` has its meaning; None or empty: the table has no value."""
+    """One table. A field named as one of `Sample` has its meaning; None or empty: the table has no value."""
 
     table: str
     """v1_3, ..."""

@@ -37,6 +37,10 @@ class Table:
         known = [value for value in values if value is not None]
         return sum(known) / len(known) if known else None
 
+    def bits(self, field: str) -> int:
+        """Return the width of a field that there is."""
+        return self._layout.bits(field)
+
     def raw(self, field: str) -> int | None:
         """Return a number as it is."""
         numbers = self._layout.numbers(self._raw, field)

@@ -1,0 +1,58 @@
+"""What do the bytes of amdgpu's gpu_metrics say? By the table's own format, content and size, or it is refused."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from exporter.providers.drm.gpu_metrics.apu import read_v2, read_v2_4, read_v3
+from exporter.providers.drm.gpu_metrics.discrete import read_discrete
+from exporter.providers.drm.gpu_metrics.layouts import HEADER, LAYOUTS
+from exporter.providers.drm.gpu_metrics.record import Metrics, RefusedError
+from exporter.providers.drm.gpu_metrics.table import Table
+from exporter.providers.drm.gpu_metrics.throttle import read_throttling
+from exporter.providers.sanitise import Range
+
+_NANOSECONDS = Range(1.0, 1e18)
+
+_APUS: Mapping[tuple[int, int], Callable[[Table], dict[str, Any]]] = {
+    (2, 1): read_v2,
+    (2, 2): read_v2,
+    (2, 3): read_v2,
+    (2, 4): read_v2_4,
+    (3, 0): read_v3,
+}
+
+
+def decode(raw: bytes) -> Metrics:
+    """Decode a table. Raises RefusedError: unknown version, wrong size, cut short, or nothing in it."""
+    version = _dispatch(raw)
+    table = Table(raw, LAYOUTS[version])
+    fields = _APUS.get(version, read_discrete)(table)
+    clock = table.one("clock", "energy_counter_at", _NANOSECONDS, per=1e9) if table.raw("clock") else None
+    return Metrics(
+        table=f"v{version[0]}_{version[1]}",
+        energy_counter_at=clock,
+        clock_hertz=table.clocks(),
+        **fields,
+        **read_throttling(table),
+        rejected=table.readings.rejected,
+    )
+
+
+def _dispatch(raw: bytes) -> tuple[int, int]:
+    """Return format and content. Raises RefusedError."""
+    if len(raw) < HEADER.size:
+        raise RefusedError(f"gpu_metrics is cut short: {len(raw)} bytes", torn=True)
+    size, form, content = HEADER.unpack_from(raw)
+    layout = LAYOUTS.get((form, content))
+    if layout is None:
+        raise RefusedError(f"gpu_metrics has the unknown version {form}.{content}")
+    if size != layout.size:
+        raise RefusedError(
+            f"gpu_metrics v{form}_{content} gives its size as {size} bytes, and has {layout.size}", torn=True
+        )
+    if len(raw) < size:
+        raise RefusedError(f"gpu_metrics v{form}_{content} is cut short: {len(raw)} of {size} bytes", torn=True)
+    # Ones: the firmware did not answer, or the card has fallen off its bus. Zeros: nothing is written yet.
+    if raw[HEADER.size : size] in (b"\xff" * (size - HEADER.size), bytes(size - HEADER.size)):
+        raise RefusedError(f"gpu_metrics v{form}_{content} is empty")
+    return form, content
