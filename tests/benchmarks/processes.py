@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from exporter.model import Group
-from exporter.providers.amd.kfd import TreeReader
+from exporter.providers.kfd_tree import TreeReader
 from exporter.providers.fdinfo import Scanner
 from exporter.providers.procfs import Proc, boottime, listed_pids, proc_of
 from tests.kernel import fdinfo, kfd, kfd_process, node, open_files, process

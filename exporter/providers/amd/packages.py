@@ -12,11 +12,11 @@ import msgspec
 
 from exporter.model import Scope
 from exporter.providers.amd.calls import Absent, Broken, Calls, HandleGone, mapping
+from exporter.providers.amd.dies import Die, Pairs, is_dual_die, pair
 from exporter.providers.amd.unique_id import Named, keys, unique_id
 from exporter.providers.protocol import ProviderError
 from exporter.providers.sanitise import is_sentinel, text
 
-_DUAL_DIE_IDS = frozenset({0x7408, 0x740C})  # MI250X, MI250
 _ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-9a-f])", re.IGNORECASE)
 
 
@@ -65,13 +65,14 @@ def find_packages(
     calls: Calls,
     remembered: MutableMapping[str, Mapping[str, Any]],
     asleep: Callable[[str], Mapping[str, Any] | None],
+    proven: MutableMapping[frozenset[str], Pairs],
 ) -> tuple[Package, ...]:
     """Enumerate the packages in the order of AMD SMI. Raises ProviderError when AMD SMI cannot enumerate.
 
     `asleep`: what is known, without a call, about the ASIC at an address that is suspended; None: it is not.
 
     `remembered`: what each address answered about its ASIC. The key comes of it, so a call that fails for once (busy,
-    time out) must not make a second GPU of a known one.
+    time out) must not make a second GPU of a known one. `proven`: as of `dies.pair`.
     """
     try:
         handles = calls("amdsmi_get_processor_handles")
@@ -89,7 +90,7 @@ def find_packages(
     if handles and not packages:
         # What is left of a driver that was unloaded: the list is the library's own memory.
         raise ProviderError(f"AMD SMI lists {len(handles)} devices and none answers")
-    return tuple(_pair_dies(packages))
+    return _with_groups(calls, packages, asleep, proven)
 
 
 def _look_at(
@@ -139,23 +140,19 @@ def _package(key: str, found: list[_Found]) -> Package:
     )
 
 
-def _pair_dies(packages: list[Package]) -> list[Package]:
-    """Pair the dies of MI250-class cards, which stand one after the other. An odd number of dies cannot be paired."""
-    dies = [package for package in packages if _dual_die(package)]
-    if len(dies) % 2:
-        group = {die.key: die.key for die in dies}
-    else:
-        group = {die.key: dies[number - number % 2].key for number, die in enumerate(dies)}
-    return [msgspec.structs.replace(package, group=group.get(package.key)) for package in packages]
-
-
-def _dual_die(package: Package) -> bool:
-    raw = package.asic.get("device_id")
-    try:
-        device = int(raw, 16) if isinstance(raw, str) else raw
-    except ValueError:
-        device = None
-    return device in _DUAL_DIE_IDS or "MI250" in str(package.asic.get("market_name"))
+def _with_groups(
+    calls: Calls,
+    packages: list[Package],
+    asleep: Callable[[str], object],
+    proven: MutableMapping[frozenset[str], Pairs],
+) -> tuple[Package, ...]:
+    dies = [
+        Die(package.key, package.handle, package.pci_address is not None and asleep(package.pci_address) is not None)
+        for package in packages
+        if is_dual_die(package.asic)
+    ]
+    groups = pair(calls, dies, proven)
+    return tuple(msgspec.structs.replace(package, group=groups.get(package.key)) for package in packages)
 
 
 class Profile(NamedTuple):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.kfd import Node, read_topology
-from exporter.providers.amd.kfd import Entry, Tree, TreeReader
+from exporter.providers.kfd_tree import Entry, Tree, TreeReader
 from tests.kernel import context, kfd, kfd_process, node
 
 
