@@ -13,9 +13,9 @@ import msgspec
 from exporter.model import Scope
 from exporter.providers.amd.calls import Absent, Broken, Calls, HandleGone, mapping
 from exporter.providers.amd.dies import Die, Pairs, is_dual_die, pair
-from exporter.providers.amd.unique_id import Named, keys, unique_id
 from exporter.providers.protocol import ProviderError
 from exporter.providers.sanitise import is_sentinel, text
+from exporter.providers.unique_id import Named, keys, unique_id
 
 _ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-9a-f])", re.IGNORECASE)
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.providers.amd.unique_id import Named, keys, unique_id
+from exporter.providers.unique_id import Named, keys, unique_id
 
 
 @pytest.mark.parametrize(
