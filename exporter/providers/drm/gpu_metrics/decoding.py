@@ -11,7 +11,7 @@ from exporter.providers.drm.gpu_metrics.table import Table
 from exporter.providers.drm.gpu_metrics.throttle import read_throttling
 from exporter.providers.sanitise import Range
 
-_NANOSECONDS = Range(1.0, 1e18)
+_SECONDS = Range(0.0, 1e10)  # 300 years
 
 _APUS: Mapping[tuple[int, int], Callable[[Table], dict[str, Any]]] = {
     (2, 1): read_v2,
@@ -27,7 +27,7 @@ def decode(raw: bytes) -> Metrics:
     version = _dispatch(raw)
     table = Table(raw, LAYOUTS[version])
     fields = _APUS.get(version, read_discrete)(table)
-    clock = table.one("clock", "energy_counter_at", _NANOSECONDS, per=1e9) if table.raw("clock") else None
+    clock = table.one("clock", "energy_counter_at", _SECONDS, per=1e9) if table.raw("clock") else None
     return Metrics(
         table=f"v{version[0]}_{version[1]}",
         energy_counter_at=clock,
@@ -47,9 +47,7 @@ def _dispatch(raw: bytes) -> tuple[int, int]:
     if layout is None:
         raise RefusedError(f"gpu_metrics has the unknown version {form}.{content}")
     if size != layout.size:
-        raise RefusedError(
-            f"gpu_metrics v{form}_{content} gives its size as {size} bytes, and has {layout.size}", torn=True
-        )
+        raise RefusedError(f"gpu_metrics v{form}_{content} says {size} bytes, and has {layout.size}", torn=True)
     if len(raw) < size:
         raise RefusedError(f"gpu_metrics v{form}_{content} is cut short: {len(raw)} of {size} bytes", torn=True)
     # Ones: the firmware did not answer, or the card has fallen off its bus. Zeros: nothing is written yet.

@@ -3,7 +3,7 @@
 from typing import Any
 
 from exporter.model import LinkSample
-from exporter.providers.drm.gpu_metrics.layouts import PARTITIONS, XGMI_LINKS, busy_of, jpeg_of, video_of
+from exporter.providers.drm.gpu_metrics.layouts import PARTITIONS, busy_of, jpeg_of, video_of
 from exporter.providers.drm.gpu_metrics.table import Table, known
 from exporter.providers.sanitise import (
     CELSIUS,
@@ -95,17 +95,21 @@ def _generation(table: Table) -> float | None:
 
 
 def _links(table: Table) -> tuple[LinkSample, ...] | None:
-    """Return the XGMI links; None: the table tells of none. A slot without a link says so, or has counted nothing."""
+    """Return the XGMI links by number; None where there is none that is up or has moved anything.
+
+    Up to v1_6 no state is told, and a slot that has no link counts nothing.
+    """
     read = table.each("xgmi_read", "links", _BYTES_MOVED, _KIB)
     written = table.each("xgmi_write", "links", _BYTES_MOVED, _KIB)
-    states = table.each("xgmi_status", "links", COUNT) or [None] * XGMI_LINKS
+    states = table.each("xgmi_status", "links", COUNT) or [None] * len(read)
     links = []
-    for link, (receive, transmit, state) in enumerate(zip(read, written, states, strict=False)):
-        up = _LINK_UP.get(int(state)) if state is not None else None
-        if up is None and (state is not None or not (receive or transmit)):
-            continue
-        links.append(LinkSample(kind="xgmi", link=str(link), up=up, receive_bytes=receive, transmit_bytes=transmit))
-    return tuple(links) or None
+    for number, (receive, transmit, state) in enumerate(zip(read, written, states, strict=True)):
+        up = None if state is None else _LINK_UP.get(int(state))
+        if up is not None or receive or transmit:
+            links.append(
+                LinkSample(kind="xgmi", link=str(number), up=up, receive_bytes=receive, transmit_bytes=transmit)
+            )
+    return tuple(links) if any(link.up or link.receive_bytes or link.transmit_bytes for link in links) else None
 
 
 def _busy(table: Table, number: int) -> float | None:
