@@ -36,7 +36,7 @@ ERRORS = {"nvidia": (6, 10, 16, 17, 19, 20, 23, 27, 29, 12345), "amd": (1, 7, 8,
 DOUBTS = {"nvidia": (15, 999), "amd": (12, 14, 31)}
 """Statuses that may mean that the GPU is lost."""
 GONE = {"nvidia": (1, 9, 12, 18), "amd": (18, 32, 34)}
-MOST_FIELDS = 8
+MOST_FIELDS = 12
 """Of Sample, that one call gives: the table of metrics of AMD SMI, and the lists of processes, have the most."""
 
 # Bits of every number in an answer, cut to its type: 0, 1, -1 and all ones, least and most of 32 and 64 bits, values by

@@ -42,16 +42,22 @@ _FIELDS = {
     ),
     "board_info": "model_number product_serial fru_id product_name manufacturer_name",
     "bdf": "as_uint",
+    "cper_hdr": (
+        "signature signature_end sec_cnt error_severity record_length record_id timestamp.year timestamp.month "
+        "timestamp.day timestamp.hours timestamp.minutes timestamp.seconds"
+    ),
     "clk_info": "clk cur_clk min_clk max_clk sleep_clk",
     "driver_info": "driver_version driver_date driver_name",
     "engine_usage": "gfx_activity umc_activity mm_activity",
     "enumeration_info": "drm_render drm_card hsa_id hip_id hip_uuid",
     "error_count": "correctable_count uncorrectable_count deferred_count",
+    "fw_info": "num_fw_info fw_info_list",
     "gpu_metrics": (
         "temperature_edge temperature_hotspot temperature_mem average_gfx_activity average_umc_activity "
         "average_mm_activity average_socket_power current_socket_power energy_accumulator system_clock_counter "
         "current_gfxclk current_socclk current_uclk pcie_link_width accumulation_counter prochot_residency_acc "
-        "ppt_residency_acc socket_thm_residency_acc vr_thm_residency_acc hbm_thm_residency_acc num_partition xcp_stats"
+        "ppt_residency_acc socket_thm_residency_acc vr_thm_residency_acc hbm_thm_residency_acc num_partition xcp_stats "
+        "xgmi_read_data_acc xgmi_write_data_acc xgmi_link_status"
     ),
     "gpu_xcp_metrics": "gfx_busy_inst",
     "kfd_info": "kfd_id node_id current_partition_id",
@@ -70,6 +76,8 @@ _FIELDS = {
     "vram_usage": "vram_total vram_used",
 }
 _CONSTANTS = {
+    "FW_ID": "SMU PM TA_RAS RLC SDMA1",
+    "STATUS": "MORE_DATA",
     "TEMPERATURE_TYPE": "EDGE HOTSPOT VRAM HBM_0 HBM_1 HBM_2 HBM_3",
     "TEMP": "CURRENT CRITICAL EMERGENCY",
     "CLK_TYPE": "GFX MEM SOC DF VCLK0",

@@ -132,6 +132,21 @@ static void put_busy(const target *g, void *metrics)
     }
 }
 
+static void put_links(const target *g, void *metrics)
+{
+    size_t read[2] = {gpu_metrics_xgmi_read_data_acc}, written[2] = {gpu_metrics_xgmi_write_data_acc};
+    size_t status[2] = {gpu_metrics_xgmi_link_status};
+    for (size_t i = 0; i < read[1] / 8; i++) {
+        char receive[40], transmit[40], up[40];
+        snprintf(receive, sizeof receive, "xgmi_%zu_receive_bytes", i);
+        snprintf(transmit, sizeof transmit, "xgmi_%zu_transmit_bytes", i);
+        snprintf(up, sizeof up, "xgmi_%zu_up", i);
+        put(metrics, read[0] + 8 * i, 8, signal_or(g, receive, INFINITY) / 1024);
+        put(metrics, written[0] + 8 * i, 8, signal_or(g, transmit, INFINITY) / 1024);
+        if (status[1]) put(metrics, status[0] + 2 * i, 2, signal_or(g, up, INFINITY));
+    }
+}
+
 int amdsmi_get_gpu_metrics_info(void *handle, void *out)
 {
     static const struct { size_t field[2]; const char *name; } residencies[] = {
@@ -163,5 +178,6 @@ int amdsmi_get_gpu_metrics_info(void *handle, void *out)
         put(out, residencies[i].field[0], residencies[i].field[1], signal_or(&g, residencies[i].name, INFINITY) * 1000);
     put(out, gpu_metrics_num_partition, g.partitions ? g.partitions : 1);
     put_busy(&g, out);
+    put_links(&g, out);
     return SUCCESS;
 }

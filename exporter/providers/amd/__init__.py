@@ -12,6 +12,6 @@ from exporter.providers.protocol import OpenContext, Opened
 
 def open_amd(context: OpenContext) -> Opened:
     """Open AMD SMI. Raises ProviderError with the reason, in words, when it cannot be used."""
-    library = open_library(context.root, os.environ)
+    library = open_library(context.root, os.environ, context.wrap)
     proc = proc_of(context.root, context.host)
-    return Opened(AmdProvider(library, context, proc, time.monotonic), spoken(library.version))
+    return Opened(AmdProvider(library, context, proc, time.monotonic, time.time), spoken(library.version))

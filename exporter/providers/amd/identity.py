@@ -12,6 +12,19 @@ from exporter.providers.sanitise import Range, Readings, text
 # ROCm 6.3 gives gfx9008 for gfx90a, and other wrong names for Navi.
 _ARCHITECTURE = re.compile(r"gfx(9[0-9a-f]{2}|1[0-9a-f]{3})")
 _MINORS = Range(1.0, 2.0**20)
+_FIRMWARE = {
+    "PM": "power_management",
+    "SMU": "power_management",
+    "PSP_SOSDRV": "psp",
+    "TA_RAS": "ras",
+    "TA_XGMI": "xgmi",
+    "RLC": "rlc",
+    "CP_MEC1": "compute",
+    "SDMA0": "sdma",
+    "VCN": "video",
+    "PLDM_BUNDLE": "bundle",
+}
+"""Component by AMD SMI's name for the block. Old releases call the firmware for power management SMU, later ones PM."""
 _MARKETING_IS_HEX = re.compile(r"0x[0-9a-f]+", re.IGNORECASE)
 
 
@@ -20,7 +33,6 @@ def describe(calls: Calls, package: Package, root: Path, mode: str | None) -> De
     handle = package.handle
     board = mapping(calls.whatever("amdsmi_get_gpu_board_info", handle))
     driver = mapping(calls.whatever("amdsmi_get_gpu_driver_info", handle))
-    vbios = text(mapping(calls.whatever("amdsmi_get_gpu_vbios_info", handle)).get("version"))
     model = text(package.asic.get("market_name"))
     if model is None or _MARKETING_IS_HEX.fullmatch(model):
         model = text(board.get("product_name")) or model
@@ -39,7 +51,7 @@ def describe(calls: Calls, package: Package, root: Path, mode: str | None) -> De
         memory_kind=_memory_kind(calls, package),
         partition_mode=mode,
         package=package.group,
-        firmware={"vbios": vbios} if vbios else {},
+        firmware=_firmware(calls, handle),
     )
 
 
@@ -56,6 +68,17 @@ def partition_uuids(calls: Calls, package: Package) -> tuple[str | None, ...]:
     """Return the UUID of each partition that has one of its own; up to 6.4 all have that of the package."""
     uuids = [_uuid(calls, part.handle) for part in package.parts]
     return tuple(uuid if uuids.count(uuid) == 1 else None for uuid in uuids)
+
+
+def _firmware(calls: Calls, handle: Any) -> dict[str, str]:
+    """Return the versions of what decides about power, errors and links, by component; there are 40 more."""
+    found = {"vbios": text(mapping(calls.whatever("amdsmi_get_gpu_vbios_info", handle)).get("version"))}
+    listed = mapping(calls.whatever("amdsmi_get_fw_info", handle)).get("fw_list")
+    for entry in map(mapping, listed if isinstance(listed, list) else ()):
+        name = str(getattr(entry.get("fw_name"), "name", "")).rpartition("FW_ID_")[2]
+        if name in _FIRMWARE:
+            found[_FIRMWARE[name]] = text(entry.get("fw_version"))
+    return {component: version for component, version in found.items() if version and set(version) - set("0.")}
 
 
 def _uuid(calls: Calls, handle: Any) -> str | None:

@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -29,6 +29,9 @@ from exporter.providers.protocol import ProviderError
 _SHARE = Path("share/amd_smi")
 _ROCM_VARIABLES = ("ROCM_PATH", "ROCM_HOME")
 _IMPORT_PATH = None
+_UNNAMED = ("amdsmi_get_afids_from_cper",)  # up to ROCm 7.13
+
+Wrap = Callable[[Any], Any]
 
 
 class Library(NamedTuple):
@@ -42,18 +45,19 @@ class Library(NamedTuple):
             self.module.amdsmi_shut_down()
 
 
-def open_library(root: Path, environment: MutableMapping[str, str]) -> Library:
+def open_library(root: Path, environment: MutableMapping[str, str], wrap: Wrap = lambda module: module) -> Library:
     """Import and initialise the first amdsmi package that fits its library.
 
     Looks under `root`/opt and in ROCM_PATH before the import path. Sets variables of `environment` that the vendor's
-    library reads. Raises ProviderError with the reasons of all packages found.
+    library reads. `wrap`: as of OpenContext; all calls are made on what it returns, the first of them too. Raises
+    ProviderError with the reasons of all packages found.
     """
     # Up to 6.3 every process on the host shares one lock per GPU: one that hangs while holding it would hang us too.
     environment.setdefault("RSMI_MUTEX_THREAD_ONLY", "1")
     reasons: dict[str, None] = {}
     for folder in candidates(root, environment):
         try:
-            return _open(folder, root, environment)
+            return _open(folder, root, environment, wrap)
         except _NotInstalledError:
             continue
         except _UnusableError as error:
@@ -92,14 +96,15 @@ class _NotInstalledError(_UnusableError):
     """There is none on the import path."""
 
 
-def _open(folder: Path | None, root: Path, environment: MutableMapping[str, str]) -> Library:
+def _open(folder: Path | None, root: Path, environment: MutableMapping[str, str], wrap: Wrap) -> Library:
     # The wrapper looks for its library below ROCM_HOME, ROCM_PATH, or a fixed place; up to 6.1 it fails without the
     # variable. A package inside a ROCm tree must get the library of that tree.
     given = any(name in environment for name in _ROCM_VARIABLES)
     tree = folder.parent.parent if folder else None if given else root / "opt/rocm"
     with _quiet(), _variables(environment, tree):
-        module = _import(folder)
-        package = package_version(module)
+        imported = _import(folder)
+        package, release = package_version(imported), package_release(imported)
+        module = wrap(_complete(imported))
         try:
             module.amdsmi_init(module.AmdSmiInitFlags.INIT_AMD_GPUS)
         except Exception as error:
@@ -109,7 +114,7 @@ def _open(folder: Path | None, root: Path, environment: MutableMapping[str, str]
             raise _UnusableError(f"AMD SMI did not start: {in_words(error)}") from error
         version = _version(module)
     library = Library(module, version)
-    if not match(package_release(module), version):
+    if not match(release, version):
         library.close()
         _forget()
         raise _UnusableError(
@@ -141,6 +146,15 @@ def _import(folder: Path | None) -> ModuleType:
     finally:
         for entry in place:
             sys.path.remove(entry)
+
+
+def _complete(module: ModuleType) -> ModuleType:
+    """Return the module with the functions that it has and forgets to name."""
+    interface = getattr(module, "amdsmi_interface", None)
+    for name in _UNNAMED:
+        if not hasattr(module, name) and hasattr(interface, name):
+            setattr(module, name, getattr(interface, name))
+    return module
 
 
 def _version(module: Any) -> Version:

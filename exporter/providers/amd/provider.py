@@ -9,12 +9,15 @@ import msgspec
 
 from exporter.model import Device, Group, Groups, Sample
 from exporter.providers.amd.calls import Absent, Broken, Calls, HandleGone, code_of
+from exporter.providers.amd.dies import Pairs
 from exporter.providers.amd.energy import read_default_limit, read_energy
 from exporter.providers.amd.identity import describe, partition_mode
 from exporter.providers.amd.library import Library
 from exporter.providers.amd.packages import Package, find_packages
 from exporter.providers.amd.processes import ProcessReader
-from exporter.providers.amd.readings import Residency, read_load, read_state
+from exporter.providers.amd.readings import read_load, read_state
+from exporter.providers.amd.records import Heard, Records
+from exporter.providers.amd.throttling import Throttling
 from exporter.providers.procfs import Proc
 from exporter.providers.protocol import OpenContext
 from exporter.providers.sanitise import Readings
@@ -38,22 +41,40 @@ class _Known(msgspec.Struct, frozen=True):
     """The limit could not be read: it is asked for at each read, until the devices are listed again."""
 
 
-class AmdProvider:
-    """Reads AMD GPUs. `clock`: CLOCK_MONOTONIC seconds."""
+class _History(msgspec.Struct):
+    """What is remembered of the reads of one package."""
 
-    def __init__(self, library: Library, context: OpenContext, proc: Proc, clock: Callable[[], float]) -> None:
+    throttling: Throttling
+    records: Records
+
+
+class AmdProvider:
+    """Reads AMD GPUs. `clock`: CLOCK_MONOTONIC seconds. `wall`: Unix time."""
+
+    def __init__(
+        self,
+        library: Library,
+        context: OpenContext,
+        proc: Proc,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
         self._library = library
         self._calls = Calls(library.module, context.between_calls, library.version)
         self._root = context.root
         self._processes = ProcessReader(proc, clock, context.between_calls)
         self._clock = clock
+        self._wall = wall
+        self._since = wall()
         self._packages: dict[str, Package] = {}
         self._devices: dict[str, Device] = {}
         self._missing_since: dict[str, float] = {}
         self._asics: dict[str, Mapping[str, Any]] = {}
         """By address."""
         self._known: dict[str, _Known] = {}
-        self._residency: dict[str, Residency] = {}
+        self._proven: dict[frozenset[str], Pairs] = {}
+        self._histories: dict[str, _History] = {}
+        """By key. A package that is gone for a while keeps its own: its records are not to be told again."""
         self._sketched: set[str] = set()
         """Keys of devices that slept whenever they were listed."""
         self._parts_told: dict[str, int] = {}
@@ -63,7 +84,6 @@ class AmdProvider:
         """Enumerate. Cards seen before and missing stay in the list, last: reading them says that they are lost."""
         packages = self._enumerate()
         self._missing_since = {}
-        self._residency = {key: value for key, value in self._residency.items() if key in packages}
         known, devices = self._devices, {}
         for key, package in packages.items():
             if self._asleep(package):
@@ -87,6 +107,7 @@ class AmdProvider:
         package = self._packages.get(device.key)
         if package is not None:
             if self._asleep(package):
+                self._history(package).throttling.interrupt()
                 return Sample(device=device, asleep=True)
             with contextlib.suppress(HandleGone):
                 return self._read(self._described(device, package), package, groups)
@@ -118,9 +139,15 @@ class AmdProvider:
             # It went to sleep under the read: the driver answers EPERM then, sooner than wake it.
             return Sample(device=device, asleep=True)
         if readings.failed and self._lost(package):
+            self._history(package).throttling.interrupt()
             return Sample(device=device, lost=True)
+        # Last, because what it tells is told once.
+        records = self._history(package).records
+        heard = records.read(self._calls, package, readings) if Group.STATE in groups else Heard()
         return Sample(
             device=device,
+            error_events=heard.events,
+            error_event_kinds=heard.kinds,
             taken_at=taken_at,
             read_seconds=took,
             failed=readings.failed,
@@ -137,9 +164,8 @@ class AmdProvider:
             return read_load(self._calls, package, readings)
         if group is Group.STATE:
             profile = device.partition_mode.split("/")[0] if device.partition_mode else None
-            before = self._residency.get(package.key, {})
-            read = read_state(self._calls, package, profile, before, readings)
-            self._residency[package.key] = read.residency
+            throttling = self._history(package).throttling
+            read = read_state(self._calls, package, profile, throttling, self._clock(), readings)
             if read.parts not in (None, len(package.parts), self._parts_told.get(package.key)):
                 # Repartitioned: the handles are fetched anew before the next read, once for each such count.
                 self._parts_told[package.key] = read.parts or 0
@@ -150,9 +176,15 @@ class AmdProvider:
         return {"processes": found.samples, "process_counts": found.counts}
 
     def _enumerate(self) -> dict[str, Package]:
-        found = find_packages(self._calls, self._asics, self._asic_asleep)
+        found = find_packages(self._calls, self._asics, self._asic_asleep, self._proven)
         self._packages = {package.key: package for package in found}
         return self._packages
+
+    def _history(self, package: Package) -> _History:
+        known = self._histories.get(package.key)
+        if known is None:
+            known = self._histories[package.key] = _History(Throttling(), Records(self._wall, self._since))
+        return known
 
     def _described(self, device: Device, package: Package) -> Device:
         """Return the identity of a device: asked anew where it was repartitioned, or slept when it was listed."""

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import msgspec
-
-from exporter.model import PartitionSample
 from exporter.providers.amd.calls import Calls, mapping
-from exporter.providers.amd.identity import partition_uuids
+from exporter.providers.amd.links import read_links
 from exporter.providers.amd.packages import Package
+from exporter.providers.amd.partitions import Memory, read_memory, read_partitions
+from exporter.providers.amd.throttling import Throttling
 from exporter.providers.sanitise import (
     BYTES,
     CELSIUS,
@@ -21,7 +20,6 @@ from exporter.providers.sanitise import (
     Readings,
 )
 
-_MIB = 2.0**20
 _PERCENT = 100
 _MEGAHERTZ = 1e6
 _FAN_FULL = 255.0
@@ -38,36 +36,19 @@ _TEMPERATURE_LIMITS = (
     ("memory", "VRAM", "CRITICAL"),
 )
 _CLOCKS = (("graphics", "GFX"), ("memory", "MEM"), ("soc", "SOC"), ("fabric", "DF"), ("video", "VCLK0"))
-# Accumulators of the firmware (from ROCm 6.3) that advance while it holds clocks down. amdsmi_get_violation_status
-# makes the same of them but sleeps 100 ms for it.
-_RESIDENCIES = (
-    ("processor_hot", "prochot_residency_acc"),
-    ("sw_power_cap", "ppt_residency_acc"),
-    ("hw_thermal", "socket_thm_residency_acc"),
-    ("voltage_regulator_thermal", "vr_thm_residency_acc"),
-    ("memory_thermal", "hbm_thm_residency_acc"),
-)
 _ECC = (("corrected", "correctable_count"), ("uncorrected", "uncorrectable_count"), ("deferred", "deferred_count"))
 _GENERATION_OF_SPEED = {2500: 1, 5000: 2, 8000: 3, 16000: 4, 32000: 5, 64000: 6}
 """By MT/s."""
+_MEMORIES = {"VRAM": "memory", "VIS_VRAM": "memory_visible", "GTT": "system_memory"}
 _SPEEDS = Range(0.0, 1e6)
 _PARTS = Range(1.0, 64.0)
-
-Residency = Mapping[str, float]
 
 
 class State(NamedTuple):
     fields: dict[str, Any]
     """Of Sample."""
-    residency: Residency
-    """Throttle accumulators."""
     parts: int | None
     """How many partitions the firmware counts; None: it does not say (before ROCm 6.3)."""
-
-
-class Memory(msgspec.Struct, frozen=True):
-    used_bytes: float | None = None
-    size_bytes: float | None = None
 
 
 def read_load(calls: Calls, package: Package, readings: Readings) -> dict[str, Any]:
@@ -77,7 +58,7 @@ def read_load(calls: Calls, package: Package, readings: Readings) -> dict[str, A
     memory = read_memory(calls, package.handle, readings)
     if memory.size_bytes is None:
         # Only the size: on ROCm up to 7.11 the usage of VRAM by this family of calls opens /dev/kfd in our process.
-        memory = Memory(memory.used_bytes, _host_memory(calls, package, readings, "total", "VRAM"))
+        memory = Memory(memory.used_bytes, _memory(calls, package, readings, "total", "VRAM"))
     return {
         "utilization_ratio": readings.number("utilization_ratio", activity.get("gfx_activity"), RATIO, per=_PERCENT),
         "memory_controller_utilization_ratio": readings.number(
@@ -86,42 +67,39 @@ def read_load(calls: Calls, package: Package, readings: Readings) -> dict[str, A
         "engine_utilization_ratio": {} if media is None else {"media": media},
         "memory_used_bytes": memory.used_bytes,
         "memory_size_bytes": memory.size_bytes,
-        "system_memory_used_bytes": _host_memory(calls, package, readings, "usage", "GTT"),
-        "system_memory_size_bytes": _host_memory(calls, package, readings, "total", "GTT"),
+        "memory_visible_used_bytes": _memory(calls, package, readings, "usage", "VIS_VRAM"),
+        "memory_visible_size_bytes": _memory(calls, package, readings, "total", "VIS_VRAM"),
+        "system_memory_used_bytes": _memory(calls, package, readings, "usage", "GTT"),
+        "system_memory_size_bytes": _memory(calls, package, readings, "total", "GTT"),
     }
 
 
-def read_memory(calls: Calls, handle: Any, readings: Readings) -> Memory:
-    """Read the VRAM that one handle shows: of the package, or of a partition."""
-    usage = mapping(calls.reading(readings, "memory_used_bytes", "amdsmi_get_gpu_vram_usage", handle))
-    size = readings.number("memory_size_bytes", usage.get("vram_total"), BYTES, _MIB)
-    used = readings.number("memory_used_bytes", usage.get("vram_used"), BYTES, _MIB)
-    return Memory(used, size or None)
-
-
-def read_state(calls: Calls, package: Package, profile: str | None, before: Residency, readings: Readings) -> State:
-    """Read the slow readings. `profile`: compute mode of the partitions. `before`: `residency` of the read before."""
+def read_state(
+    calls: Calls, package: Package, profile: str | None, throttling: Throttling, at: float, readings: Readings
+) -> State:
+    """Read the slow readings at `at` (monotonic seconds). `profile`: compute mode of the partitions."""
     metrics = mapping(calls.reading(readings, "throttled", "amdsmi_get_gpu_metrics_info", package.handle))
-    residency = _residency(metrics, readings)
     fields = {
         "temperature_celsius": _temperatures(calls, package, readings),
         "temperature_limit_celsius": _temperature_limits(calls, package, readings),
         "clock_hertz": _clocks(calls, package, readings),
         "fan_speed_ratio": _fan(calls, package, readings),
-        "throttled": {name: value > before[name] for name, value in residency.items() if name in before},
+        **throttling.observe(metrics, at, readings),
         "ecc_errors": _ecc(calls, package, readings),
-        "partitions": _partitions(calls, package, profile, metrics, readings),
+        "links": read_links(metrics, readings),
+        "partitions": read_partitions(calls, package, profile, metrics, readings),
         **_link(calls, package, readings),
     }
     parts = Readings().number("partitions", metrics.get("num_partition"), _PARTS)
-    return State(fields, residency, None if parts is None else int(parts))
+    return State(fields, None if parts is None else int(parts))
 
 
-def _host_memory(calls: Calls, package: Package, readings: Readings, what: str, kind: str) -> float | None:
+def _memory(calls: Calls, package: Package, readings: Readings, what: str, kind: str) -> float | None:
     member = calls.member("AmdSmiMemoryType", kind)
-    name = f"{'system_' if kind == 'GTT' else ''}memory_{'used' if what == 'usage' else 'size'}_bytes"
+    name = f"{_MEMORIES[kind]}_{'used' if what == 'usage' else 'size'}_bytes"
     raw = calls.reading(readings, name, f"amdsmi_get_gpu_memory_{what}", package.handle, member)
-    return readings.number(name, raw, BYTES, bits=64)
+    value = readings.number(name, raw, BYTES, bits=64)
+    return value if what == "usage" else value or None  # a memory of 0 bytes is none
 
 
 def _temperature(calls: Calls, package: Package, readings: Readings, sensor: str, metric: str) -> float | None:
@@ -161,10 +139,6 @@ def _fan(calls: Calls, package: Package, readings: Readings) -> float | None:
     return readings.number("fan_speed_ratio", raw, RATIO, per=_FAN_FULL)
 
 
-def _residency(metrics: Mapping[str, Any], readings: Readings) -> Residency:
-    return _known({name: readings.number("throttled", metrics.get(key), COUNT, bits=64) for name, key in _RESIDENCIES})
-
-
 def _ecc(calls: Calls, package: Package, readings: Readings) -> dict[str, float]:
     counts = mapping(calls.reading(readings, "ecc_errors", "amdsmi_get_gpu_total_ecc_count", package.handle))
     return _known({name: readings.number("ecc_errors", counts.get(key), COUNT, bits=64) for name, key in _ECC})
@@ -196,49 +170,6 @@ def _generation(readings: Readings, raw: object) -> float | None:
         return speed
     generation = _GENERATION_OF_SPEED.get(int(speed)) or _GENERATION_OF_SPEED.get(int(speed * 100))
     return readings.number(name, LINK_GENERATION.high + 1 if generation is None else generation, LINK_GENERATION)
-
-
-def _partitions(
-    calls: Calls, package: Package, profile: str | None, metrics: Mapping[str, Any], readings: Readings
-) -> tuple[PartitionSample, ...]:
-    if not package.partitioned:
-        return ()
-    memories = own_memories([read_memory(calls, part.handle, readings) for part in package.parts])
-    uuids = partition_uuids(calls, package)
-    busy = metrics.get("xcp_stats.gfx_busy_inst")
-    return tuple(
-        PartitionSample(
-            partition=str(part.number),
-            uuid=uuid,
-            profile=profile,
-            memory_used_bytes=memory.used_bytes,
-            memory_size_bytes=memory.size_bytes,
-            utilization_ratio=_busy(busy, part.number, readings),
-        )
-        for part, memory, uuid in zip(package.parts, memories, uuids, strict=True)
-    )
-
-
-def own_memories(shown: list[Memory]) -> list[Memory]:
-    """Leave of the memory that each partition shows what is its own.
-
-    Up to ROCm 6.4.0 each shows the whole card. From 6.4.1 the first shows the whole card, the others their shares,
-    which are equal.
-    """
-    first, *others = shown
-    shares = {memory.size_bytes for memory in others}
-    if first.size_bytes in shares or None in shares:
-        return [memory if memory.size_bytes != first.size_bytes else Memory() for memory in shown]
-    return [Memory(None, shares.pop() if len(shares) == 1 else None), *others]
-
-
-def _busy(lists: object, number: int, readings: Readings) -> float | None:
-    """Return the mean over the compute dies of a partition; the rest of its list is "N/A"."""
-    if not isinstance(lists, list) or number >= len(lists) or not isinstance(lists[number], list):
-        return None
-    dies = [readings.number("partitions", raw, RATIO, per=_PERCENT) for raw in lists[number]]
-    known = [die for die in dies if die is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _known(values: Mapping[str, float | None]) -> dict[str, float]:

@@ -18,6 +18,8 @@ from tests.native.amdsmi_layout import unpacked_wheel
 RELEASE = "7.0.2"
 ALL = frozenset(Group)
 ADDRESS = "0000:05:00.0"
+STARTED = 1_790_000_000.0
+"""Unix time at which providers are opened."""
 
 
 def _source() -> Path:
@@ -146,9 +148,10 @@ def provider(
     between_calls: Callable[[], None] = lambda: None,
     version: tuple[int, ...] = (26, 0, 2),
     clock: Callable[[], float] | None = None,
+    wall: Callable[[], float] = lambda: STARTED,
 ) -> AmdProvider:
     context = OpenContext(between_calls=between_calls, root=root)
-    return AmdProvider(Library(module, version), context, Proc(root, frozenset({777, 778})), clock or Clock())
+    return AmdProvider(Library(module, version), context, Proc(root, frozenset({777, 778})), clock or Clock(), wall)
 
 
 def read(
