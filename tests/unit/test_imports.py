@@ -32,7 +32,7 @@ LAYERS = (
     },
     {"metrics", "providers", "strict_yaml"},
     {"config"},
-    {"announce", "attribution", "exposition", "fleet", "journal", "supervision", "web", "reference"},
+    {"announce", "attribution", "captures", "exposition", "fleet", "journal", "supervision", "web", "reference"},
     {"daemon", "checks", "serve", "measure", "doctor", "cli", "__main__"},
 )
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}

@@ -1,0 +1,199 @@
+"""A module that answers as a capture says, in place of the vendor's; and the kernel's files beside it.
+
+What was not recorded is refused in the vendor's own way: "not supported", or "not found" for a look-up. The exceptions
+are the vendor's where they are given, else of the same shape. Structs are records of what was recorded of them.
+"""
+
+import enum
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from exporter.captures import answers, files
+from exporter.captures.answers import Handle, Raised, Refusal
+from exporter.captures.format import SYSTEM, Capture, spelled
+
+_UNSIGNED, _SIGNED, _DOUBLE = 3, 4, 0
+_VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+
+
+class ReplayedError(Exception):
+    """A refusal, shaped as those of both vendors. Its text is the status."""
+
+    def __init__(self, value: int) -> None:
+        super().__init__(value)
+        self.value = self.err_code = value
+
+    def get_error_code(self) -> int:
+        return self.value
+
+
+class _Conduct(NamedTuple):
+    """How the vendor's package behaves where nothing was recorded."""
+
+    prefix: str
+    not_supported: int
+    dead_handle: int
+    others: Mapping[str, Any]
+    """By function: what it answers in place of "not supported"."""
+    errors: str
+    struct: Callable[[dict[str, Any]], Any]
+
+
+def _record(members: dict[str, Any]) -> SimpleNamespace:
+    return SimpleNamespace(**members)
+
+
+_CONDUCT: Mapping[str, _Conduct] = {
+    "pynvml": _Conduct(
+        "nvml",
+        not_supported=3,
+        dead_handle=2,
+        others={
+            "nvmlInit": None,
+            "nvmlInitWithFlags": None,
+            "nvmlShutdown": None,
+            "nvmlDeviceGetCount": 0,
+            "nvmlDeviceGetHandleByIndex": Refusal(2),
+            "nvmlDeviceGetHandleByUUID": Refusal(6),
+            "nvmlDeviceGetHandleByPciBusId": Refusal(6),
+            "nvmlDeviceGetMigDeviceHandleByIndex": Refusal(6),
+        },
+        errors="NVMLError",
+        struct=_record,
+    ),
+    "amdsmi": _Conduct(
+        "amdsmi_",
+        not_supported=2,
+        dead_handle=31,
+        others={"amdsmi_init": None, "amdsmi_shut_down": None, "amdsmi_get_processor_handles": ()},
+        errors="AmdSmiLibraryException",
+        struct=dict,
+    ),
+}
+
+
+class Replay:
+    """The stand-in for `pynvml` or `amdsmi` at one moment of a capture; `number` may be set to go to another.
+
+    `errors`: the vendor's class of refusals, made from a status. `rest`: the vendor's module, for what is no function:
+    constants, structs; a function that it does not have is missing here as well.
+    """
+
+    def __init__(self, capture: Capture, *, errors: type[Exception] = ReplayedError, rest: Any = None) -> None:
+        if capture.library is None:
+            raise ValueError("the capture is of files only")
+        self._capture = capture
+        self._conduct = _CONDUCT[capture.library.package]
+        self._errors = errors
+        self._rest = rest
+        self._number = -1
+        self._calls: dict[str, dict[str, Any]] = {}
+        self.number = 0
+        self.asked: set[str] = set()
+        """Every call that was made, as a capture spells it, with its subject in front."""
+        self.amdsmi_wrapper = SimpleNamespace(**capture.library.constants)
+
+    @property
+    def number(self) -> int:
+        return self._number
+
+    @number.setter
+    def number(self, number: int) -> None:
+        self._number, self._calls = number, self._capture.calls_at(number)
+
+    def __getattr__(self, name: str) -> Any:
+        conduct = self._conduct
+        if name == conduct.errors:
+            return self._errors
+        if re.fullmatch(rf"{conduct.prefix}\w+", name) and (self._rest is None or callable(getattr(self._rest, name))):
+            return lambda *arguments, **named: self._answer(name, (*arguments, *named.values()))
+        if self._rest is not None:
+            return getattr(self._rest, name)
+        if conduct.struct is dict and name.startswith("AmdSmi"):
+            return _Members()
+        raise AttributeError(name)
+
+    def _answer(self, function: str, arguments: tuple[Any, ...]) -> Any:
+        subject = SYSTEM
+        if arguments and isinstance(arguments[0], Handle):
+            subject, arguments = arguments[0].name, arguments[1:]
+            if subject not in self._calls:
+                raise self._errors(self._conduct.dead_handle)
+        calls = self._calls.get(subject, {})
+        if function == answers.FIELD_VALUES:
+            self.asked.add(f"{subject} {function}")
+            return self._fields(calls.get(function, {}), arguments[0])
+        text = spelled(f"{function}({', '.join(map(in_call, arguments))})")
+        self.asked.add(f"{subject} {text}")
+        for key in (text, f"{function}({answers.ANY})"):
+            if key in calls:
+                return self._given(answers.decode(calls[key], self._conduct.struct))
+        other = self._conduct.others.get(function, Refusal(self._conduct.not_supported))
+        return list(other) if isinstance(other, tuple) and not isinstance(other, Refusal) else self._given(other)
+
+    def _given(self, answer: Any) -> Any:
+        if isinstance(answer, Refusal):
+            raise self._errors(answer.code)
+        if isinstance(answer, Raised):
+            raise answer.error
+        return answer
+
+    def _fields(self, table: Mapping[str, Any], asked: list[Any]) -> list[Any]:
+        self._given(answers.decode(table)) if answers.ERROR in table else None
+        known = {answers.parse_field(text): value for text, value in table.items()}
+        fields = [field if isinstance(field, tuple) else (int(field), 0) for field in asked]
+        missing = {answers.ERROR: self._conduct.not_supported}
+        values = [_field(field, known.get(field, missing)) for field in fields]
+        if values and all(value.nvmlReturn for value in values):
+            raise self._errors(self._conduct.not_supported)
+        return values
+
+
+class _Members:
+    """An enumeration of amdsmi: any member, by its name, since a capture names members and not their numbers."""
+
+    def __getattr__(self, name: str) -> str:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return name
+
+
+def in_call(argument: Any) -> str:
+    """Return an argument as a capture spells it. Raises TypeError for what has no spelling, such as a struct."""
+    if isinstance(argument, enum.Enum):
+        return argument.name
+    if isinstance(argument, Handle):
+        return argument.name
+    if isinstance(argument, bytes):
+        argument = argument.decode("utf-8", "replace")
+    if isinstance(argument, list | tuple):
+        return " ".join(map(in_call, argument))
+    if isinstance(argument, bool | int | float) or argument is None:
+        return str(argument)
+    if isinstance(argument, str):
+        return re.sub(r"[(),]", "_", argument)
+    raise TypeError(f"{type(argument).__name__} cannot be an argument of a call in a capture")
+
+
+def materialise(capture: Capture, root: Path, number: int = 0) -> None:
+    """Write the files of a moment below `root`: of the first all, of a later one what is different. Raises OSError."""
+    files.materialise(capture.files_at(0) if number == 0 else capture.files_changed_at(number), root)
+
+
+def _field(field: answers.Field, value: Any) -> SimpleNamespace:
+    """Return what pynvml has for one field; the type of a number follows from its value."""
+    refused = isinstance(value, dict)
+    number = 0 if refused else value
+    kind = _DOUBLE if isinstance(number, float) else _SIGNED if number < 0 else _UNSIGNED
+    return SimpleNamespace(
+        fieldId=field[0],
+        scopeId=field[1],
+        timestamp=0,
+        latencyUsec=0,
+        valueType=kind,
+        nvmlReturn=value[answers.ERROR] if refused else 0,
+        value=SimpleNamespace(**dict.fromkeys(_VALUE_MEMBERS, number)),
+    )
