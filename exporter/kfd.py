@@ -20,6 +20,8 @@ class Node(NamedTuple):
     compute_units: int | None = None
     render_minor: int | None = None
     """N of renderDN."""
+    architecture: str | None = None
+    """Such as gfx942."""
 
 
 def read_topology(root: Path) -> list[Node]:
@@ -44,4 +46,11 @@ def _node(gpu_id: int, properties: Mapping[str, int]) -> Node:
     per_unit = properties.get("simd_per_cu", 0)
     units = properties.get("simd_count", 0) // per_unit if per_unit else 0
     minor = properties.get("drm_render_minor", 0)
-    return Node(gpu_id, place, location >> 28 & 0xF or location & 7, units or None, minor if minor > 0 else None)
+    partition = location >> 28 & 0xF or location & 7
+    architecture = _architecture(properties.get("gfx_target_version", 0))
+    return Node(gpu_id, place, partition, units or None, minor if minor > 0 else None, architecture)
+
+
+def _architecture(version: int) -> str | None:
+    """Return gfx942 for 90402: two digits each, of which the last two are written in hexadecimal."""
+    return f"gfx{version // 10_000}{version // 100 % 100:x}{version % 100:x}" if version > 0 else None

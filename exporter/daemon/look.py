@@ -4,12 +4,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from exporter.announce import Announcer, summary
 from exporter.fleet import Fleet
 from exporter.model import WebCounts
 from exporter.pci import count_gpus
-from exporter.providers import PROVIDERS
+from exporter.providers import PROVIDERS, ProviderEntry
 from exporter.systemd import Systemd
 
 logger = logging.getLogger(__name__)
@@ -22,8 +23,13 @@ LOOKS_PER_COUNT = 60
 def count(fleet: Fleet, names: Sequence[str]) -> None:
     """Tell the fleet what PCI shows of each provider's GPUs."""
     for name in names:
-        vendor = PROVIDERS[name].pci_vendor
-        fleet.expected(name, None if vendor is None else count_gpus(vendor))
+        fleet.expected(name, _expected(PROVIDERS[name]))
+
+
+def _expected(entry: ProviderEntry) -> int | None:
+    if entry.count is not None:
+        return entry.count(Path("/"))
+    return None if entry.pci_vendor is None else count_gpus(entry.pci_vendor)
 
 
 class Lookout:

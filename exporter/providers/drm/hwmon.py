@@ -19,6 +19,8 @@ class Hwmon(msgspec.Struct, frozen=True):
 
     path: str
     """Relative to the card's folder."""
+    files: frozenset[str]
+    """Names in it."""
     labels: Mapping[str, str]
     """In lower case, by sensor: temp1 is the junction, freq1 sclk."""
 
@@ -37,12 +39,12 @@ class Hwmons:
         """Return the card's folders by the name that the driver gave them: amdgpu, i915, i915_gt0, ..."""
         folder = reading.card.folder
         if folder not in self._found:
-            found = {}
+            found: dict[str, Hwmon] = {}
             for name in sorted(reading.names("hwmon")):
                 path = f"hwmon/{name}"
                 chip = reading.text(f"{path}/name")
                 if chip is not None:
-                    found.setdefault(chip, Hwmon(path, _labels(reading, path)))
+                    found.setdefault(chip, _hwmon(reading, path))
             if not found:  # its driver may be about to make it
                 return {}
             self._found[folder] = found
@@ -75,7 +77,8 @@ def fan(reading: Reading, hwmon: Hwmon) -> float | None:
     return reading.number("fan_speed_ratio", f"{hwmon.path}/pwm1", RATIO, per=_PWM_FULL, source="hwmon")
 
 
-def _labels(reading: Reading, path: str) -> Mapping[str, str]:
-    names = [name for name in reading.names(path) if name.endswith("_label")]
-    labels = {name.removesuffix("_label"): reading.text(f"{path}/{name}") for name in sorted(names)}
-    return {sensor: label.lower() for sensor, label in labels.items() if label is not None}
+def _hwmon(reading: Reading, path: str) -> Hwmon:
+    files = frozenset(reading.names(path))
+    named = sorted(name for name in files if name.endswith("_label"))
+    labels = {name.removesuffix("_label"): reading.text(f"{path}/{name}") for name in named}
+    return Hwmon(path, files, {sensor: label.lower() for sensor, label in labels.items() if label is not None})

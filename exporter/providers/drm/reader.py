@@ -1,6 +1,6 @@
 """What reads the cards of a kernel driver: the seam between the walk over all cards and what one driver tells."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, Protocol
 
 from exporter.model import Device, Group
@@ -15,10 +15,13 @@ class CardReader(Protocol):
     same card, so nothing is left half made.
     """
 
-    drivers: Collection[str]
-    """Names of the kernel's drivers."""
-    work: Collection[str]
-    """Engines in fdinfo whose time counts as work of a process."""
+    @property
+    def drivers(self) -> Collection[str]:
+        """Names of the kernel's drivers."""
+
+    @property
+    def work(self) -> Collection[str]:
+        """Engines in fdinfo whose time counts as work of a process."""
 
     def identify(self, card: Card, reading: Reading, *, asleep: bool) -> Device:
         """Return who it is: vendor, key, and what sysfs tells of the rest. Of one asleep, nothing that would wake it.
@@ -37,6 +40,3 @@ class CardReader(Protocol):
 
     def forget(self, folders: Collection[str]) -> None:
         """Drop what is remembered of cards that are not in these folders any more."""
-
-
-Fields = Mapping[str, Any]

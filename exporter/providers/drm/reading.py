@@ -5,10 +5,11 @@ Driver and device tell by the error of a read what they mean: no such reading, a
 
 import errno
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from exporter.providers.drm.cards import Card
 from exporter.providers.drm.files import Files
-from exporter.providers.sanitise import Range, Readings, text
+from exporter.providers.sanitise import RATIO, Range, Readings, text
 
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP, errno.EINVAL, errno.ENODATA})
 _SUSPENDED = frozenset({"suspended", "suspending"})
@@ -22,12 +23,19 @@ class Reading:
         self.card = card
         self.files = files
         self.readings = Readings()
+        self.memo: dict[str, Any] = {}
+        """What one group read and the next may use again."""
         self.sources: dict[str, str] = {}
         """Of metrics.READING_SOURCES, by field of Sample."""
         self._pause = pause
         self._answered = False
         self._denied: set[str] = set()
         self._without_device = False
+
+    @property
+    def hindered(self) -> bool:
+        """Whether something was not told because the card sleeps, is gone or is broken."""
+        return bool(self._denied or self._without_device or self.readings.failed)
 
     def number(
         self,
@@ -53,6 +61,10 @@ class Reading:
             value = said
         # Thousandths and millionths: only all 64 bits are a sentinel, 65535 is 65.5 degrees.
         return self.note(name, self.readings.number(name, value, bounds, per=per, bits=64), source)
+
+    def reject(self, name: str) -> None:
+        """Note that what was said for a reading cannot be true."""
+        self.readings.number(name, -1, RATIO)
 
     def note(self, name: str, value: float | None, source: str) -> float | None:
         """Return `value`, and remember where it came from."""

@@ -1,0 +1,51 @@
+"""What is a card called? The kernel knows numbers; the names are in lists that distributions install."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+_AMDGPU_IDS = "usr/share/libdrm/amdgpu.ids"
+_PCI_IDS = ("usr/share/hwdata/pci.ids", "usr/share/misc/pci.ids", "var/lib/pciutils/pci.ids")
+_BRACKETS = re.compile(r".*\[(.+)\]")
+_MOST_LINES = 200_000
+
+
+def model_of(root: Path, vendor: int | None, device: int | None, revision: int | None) -> str | None:
+    """Return the name of a card by its PCI numbers, or these in the form of lspci; None: it has none.
+
+    AMD's list comes first: it tells models apart that share a chip, by their revision.
+    """
+    if vendor is None or device is None:
+        return None
+    amds = _of_amd(root, device, revision) if vendor == 0x1002 and revision is not None else None  # noqa: PLR2004 -- AMD
+    return amds or _of_pci(root, vendor, device) or f"{vendor:04x}:{device:04x}"
+
+
+def _of_amd(root: Path, device: int, revision: int) -> str | None:
+    start = f"{device:04X},\t{revision:02X},\t"
+    return next((line[len(start) :].strip() for line in _lines(root / _AMDGPU_IDS) if line.startswith(start)), None)
+
+
+def _of_pci(root: Path, vendor: int, device: int) -> str | None:
+    """Read names such as `Navi 31 [Radeon RX 7900 XT/7900 XTX]`: what is in brackets is what it is sold as."""
+    for path in _PCI_IDS:
+        inside = False
+        for line in _lines(root / path):
+            if inside and line.startswith(f"\t{device:04x}  "):
+                name = line[7:].strip()
+                match = _BRACKETS.fullmatch(name)
+                return match[1] if match else name
+            if line[:1] not in ("\t", "#", "\n"):
+                if inside:
+                    break
+                inside = line.startswith(f"{vendor:04x}  ")
+    return None
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as opened:
+            for _, line in zip(range(_MOST_LINES), opened, strict=False):
+                yield line
+    except OSError:
+        return

@@ -1,0 +1,78 @@
+"""GPUs whose drivers have nothing special to tell, such as nouveau's: who they are, and their sensors."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from exporter.model import Device, Group
+from exporter.providers.drm.amdgpu_identity import driver_version
+from exporter.providers.drm.cards import Card
+from exporter.providers.drm.hwmon import Hwmon, Hwmons, celsius, fan, watts
+from exporter.providers.drm.names import model_of
+from exporter.providers.drm.pcie import read_link
+from exporter.providers.drm.reading import Reading, known
+
+_LIMITS = (("shutdown", "emergency"), ("slowdown", "crit"))
+
+
+class PlainReader:
+    """A CardReader for the cards of any driver."""
+
+    drivers: Collection[str] = frozenset({"nouveau", "radeon"})
+    work: Collection[str] = frozenset()
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._hwmons = Hwmons()
+
+    def identify(self, card: Card, reading: Reading, *, asleep: bool) -> Device:  # noqa: ARG002 -- nothing here wakes it
+        self._hwmons.renew(card)
+        return Device(
+            vendor=card.vendor,
+            key=card.name,
+            model=model_of(self._root, card.vendor_id, card.device_id, card.revision),
+            pci_address=card.pci_address,
+            minor=card.minor,
+            driver_version=driver_version(self._root, card.driver),
+        )
+
+    def read(self, card: Card, device: Device, group: Group, reading: Reading) -> dict[str, Any]:  # noqa: ARG002 -- of the protocol
+        hwmon = next(iter(self._hwmons.of(reading).values()), None)
+        if group is Group.ENERGY:
+            return {} if hwmon is None else _power(reading, hwmon)
+        if group is Group.STATE:
+            link = read_link(reading) if card.pci_address is not None else {}
+            return link if hwmon is None else {**link, **_sensors(reading, hwmon)}
+        return {}
+
+    def regions(self, device: Device) -> Collection[str]:  # noqa: ARG002 -- of the protocol
+        return ("vram",)
+
+    def forget(self, folders: Collection[str]) -> None:
+        """Nothing is remembered that could be wrong of another card."""
+
+
+def _power(reading: Reading, hwmon: Hwmon) -> dict[str, Any]:
+    value = kind = None
+    if "power1_average" in hwmon.files:
+        value, kind = watts(reading, "power_watts", f"{hwmon.path}/power1_average"), "average"
+    if value is None and "power1_input" in hwmon.files:
+        value, kind = watts(reading, "power_watts", f"{hwmon.path}/power1_input"), "instant"
+    limit = watts(reading, "power_limit_watts", f"{hwmon.path}/power1_cap") if "power1_cap" in hwmon.files else None
+    return {
+        "power_watts": value,
+        "power_kind": None if value is None else kind,
+        "power_limit_watts": limit or None,
+    }
+
+
+def _sensors(reading: Reading, hwmon: Hwmon) -> dict[str, Any]:
+    limits = {
+        measure: celsius(reading, "temperature_limit_celsius", f"{hwmon.path}/temp1_{what}", live=False) or None
+        for measure, what in _LIMITS
+    }
+    return {
+        "temperature_celsius": known({"gpu": celsius(reading, "temperature_celsius", f"{hwmon.path}/temp1_input")}),
+        "temperature_limit_celsius": known(limits),
+        "fan_speed_ratio": fan(reading, hwmon) if "pwm1" in hwmon.files else None,
+    }

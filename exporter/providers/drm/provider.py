@@ -1,0 +1,150 @@
+"""How the cards of DRM are enumerated and read."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from exporter.model import Device, Group, Groups, Sample
+from exporter.providers.drm.amdgpu_identity import with_packages
+from exporter.providers.drm.cards import Card, find_cards
+from exporter.providers.drm.files import Files
+from exporter.providers.drm.processes import ProcessReader
+from exporter.providers.drm.reader import CardReader
+from exporter.providers.drm.reading import Reading
+from exporter.providers.procfs import Proc
+
+_ORDER = (Group.ENERGY, Group.LOAD, Group.STATE, Group.PROCESSES)
+_LOOK_AGAIN_SECONDS = 5.0
+"""How long a card that is gone is not looked for again."""
+
+
+class DrmProvider:
+    """Reads cards through their files. `readers`: the last one serves the drivers that none of the others names.
+
+    `clock`: CLOCK_MONOTONIC seconds.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        files: Files,
+        readers: Sequence[CardReader],
+        proc: Proc,
+        *,
+        clock: Callable[[], float],
+        pause: Callable[[], None],
+    ) -> None:
+        self._root = root
+        self._files = files
+        self._readers = readers
+        self._clock = clock
+        self._pause = pause
+        work = {engine for reader in readers for engine in reader.work}
+        self._processes = ProcessReader(proc, work, clock, pause)
+        self._cards: dict[str, Card] = {}
+        self._devices: dict[str, Device] = {}
+        self._sketched: set[str] = set()
+        """Keys of devices that slept whenever they were listed."""
+        self._missing_since: dict[str, float] = {}
+
+    def devices(self) -> tuple[Device, ...]:
+        """Enumerate. Cards seen before and missing stay in the list, last: reading them says that they are lost."""
+        known, slept = self._devices, set()
+        cards: dict[str, Card] = {}
+        devices: dict[str, Device] = {}
+        for card, device, asleep in self._identified():
+            cards[device.key] = card
+            before = known.get(device.key)
+            if asleep and (before is None or device.key in self._sketched):
+                slept.add(device.key)
+            # Of one that sleeps, what was known of it is more.
+            devices[device.key] = before if asleep and before is not None else device
+        devices = with_packages(devices, cards)
+        # One that comes back is met by its next read, sooner than by the next enumeration.
+        places = {card.pci_address for card in cards.values()} - {None}
+        gone = {key: one for key, one in known.items() if key not in devices and one.pci_address not in places}
+        self._cards, self._devices, self._sketched = cards, {**devices, **gone}, slept
+        self._missing_since = {}
+        for reader in self._readers:
+            reader.forget([card.folder for card in cards.values()])
+        return tuple(self._devices.values())
+
+    def read(self, device: Device, groups: Groups) -> Sample:
+        card = self._cards.get(device.key)
+        if card is None:
+            if self._clock() < self._missing_since.get(device.key, -math.inf) + _LOOK_AGAIN_SECONDS:
+                return Sample(device=device, lost=True)
+            self.devices()
+            card = self._cards.get(device.key)
+        sample = None if card is None else self._read(card, self._devices[device.key], groups)
+        if sample is None or sample.lost:
+            self._cards.pop(device.key, None)
+            self._missing_since[device.key] = self._clock()
+            return Sample(device=device if sample is None else sample.device, lost=True)
+        return sample
+
+    def close(self) -> None:
+        self._cards = {}
+
+    def _identified(self) -> list[tuple[Card, Device, bool]]:
+        found = []
+        for card in find_cards(self._root, self._files):
+            reading = Reading(card, self._files, self._pause)
+            asleep = reading.suspended()
+            found.append((card, self._reader(card).identify(card, reading, asleep=asleep), asleep))
+        # A number that several cards have is that of none of them.
+        seen = Counter(device.key for _, device, _ in found)
+        return [
+            (card, device if seen[device.key] == 1 else msgspec.structs.replace(device, key=card.name), asleep)
+            for card, device, asleep in found
+        ]
+
+    def _reader(self, card: Card) -> CardReader:
+        return next((reader for reader in self._readers if card.driver in reader.drivers), self._readers[-1])
+
+    def _read(self, card: Card, device: Device, groups: Groups) -> Sample:
+        reading = Reading(card, self._files, self._pause)
+        if reading.suspended():
+            return Sample(device=device, asleep=True)
+        if device.key in self._sketched:
+            self.devices()
+            device = self._devices.get(device.key, device)
+        fields: dict[str, Any] = {}
+        taken_at, took = {}, {}
+        for group in _ORDER:
+            if group not in groups:
+                continue
+            self._pause()  # urgent requests are served before the time of the reading is taken
+            begun = self._clock()
+            fields |= self._group(group, card, device, reading)
+            ended = self._clock()
+            taken_at[group], took[group] = (begun + ended) / 2, ended - begun
+        if reading.lost():
+            return Sample(device=device, lost=True)
+        if reading.fell_asleep():
+            return Sample(device=device, asleep=True)
+        return Sample(
+            device=device,
+            taken_at=taken_at,
+            read_seconds=took,
+            failed=reading.readings.failed,
+            rejected=reading.readings.rejected,
+            sources=_given(reading.sources, fields),
+            **fields,
+        )
+
+    def _group(self, group: Group, card: Card, device: Device, reading: Reading) -> Mapping[str, Any]:
+        reader = self._reader(card)
+        if group is not Group.PROCESSES:
+            return reader.read(card, device, group, reading)
+        found = self._processes.read(card, device, reader.regions(device))
+        return {"processes": found.samples, "process_counts": found.counts}
+
+
+def _given(sources: Mapping[str, str], fields: Mapping[str, Any]) -> dict[str, str]:
+    """Leave out the sources of readings that were dropped after all."""
+    return {name: source for name, source in sources.items() if fields.get(name) not in (None, {}, ())}
