@@ -27,9 +27,10 @@ def unique_id(raw: object) -> str | None:
     """
     said = text(raw)
     digits = said.lower().removeprefix("0x") if said else ""
-    if not digits or len(digits) > _WIDTH or not set(digits) <= _DIGITS or set(digits) in ({"0"}, {"f"}):
+    if not digits or not set(digits) <= _DIGITS:
         return None
-    return digits.zfill(_WIDTH)
+    number = digits.zfill(_WIDTH)
+    return None if len(number) > _WIDTH or set(number) in ({"0"}, {"f"}) else number
 
 
 def keys(cards: Sequence[Named]) -> tuple[str | None, ...]:

@@ -85,11 +85,11 @@ def test_an_empty_ring_and_one_that_may_not_be_read_are_no_failure(look: Look, v
 
 @pytest.mark.parametrize("version", WHEELS)
 def test_firmware_that_matters_is_named_alike_in_all_releases(look: Look, version: str) -> None:
-    card = mi300x(firmware_pm=0x0A553D10, firmware_ta_ras=0x1B36020D, firmware_rlc=150, firmware_sdma1=9)
+    card = mi300x(firmware_pm=0x55413D10, firmware_ta_ras=0x1B36020D, firmware_rlc=150, firmware_sdma1=9)
     (device,) = look(version, bare(card)).devices
     assert device["firmware"] == {
         "vbios": card.texts["vbios_version"],
-        "power_management": "10.85.61.16",
+        "power_management": "85.65.61.16",
         "ras": "1B.36.02.0D",
         "rlc": "150",
     }

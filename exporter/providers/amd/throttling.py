@@ -40,14 +40,16 @@ class Throttling:
 
     def observe(self, metrics: Mapping[str, Any], at: float, readings: Readings) -> dict[str, dict[str, Any]]:
         """Take a table that was read at `at`, and return `throttled` and `throttle_seconds` of Sample."""
-        now = _cycles(metrics, at, readings)
-        before = self._before
-        if before is None:
-            self._before = now
-            return {"throttled": {}, "throttle_seconds": {}}
-        steps = {reason: held - before.held[reason] for reason, held in now.held.items() if reason in before.held}
-        for reason, seconds in self._passed(before, now, steps).items():
-            self._seconds[reason] = self._seconds.get(reason, 0.0) + seconds
+        now, before = _cycles(metrics, at, readings), self._before
+        steps = (
+            {}
+            if before is None
+            else {reason: held - before.held[reason] for reason, held in now.held.items() if reason in before.held}
+        )
+        passed = {} if before is None else self._passed(before, now, steps)
+        if now.every is not None:
+            for reason in now.held:
+                self._seconds[reason] = self._seconds.get(reason, 0.0) + passed.get(reason, 0.0)
         if now.held:
             self._before = now
         known = {reason: seconds for reason, seconds in self._seconds.items() if reason in now.held}

@@ -3,7 +3,7 @@
 import ast
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -94,6 +94,10 @@ class FakeAmdsmi:
     def __init__(self, *handles: Handle, older: bool = False) -> None:
         self.handles = list(handles)
         self.calls: list[str] = []
+        self.asked: list[tuple[Any, ...]] = []
+        """Function and arguments but the handle."""
+        self.without_handle: dict[str, Any] = {}
+        """Answers of functions that are about no device."""
         self.on_call: Callable[[str], None] = lambda _: None
         self.amdsmi_wrapper = ModuleType("amdsmi_wrapper")
         vars(self.amdsmi_wrapper).update(CONSTANTS)
@@ -109,21 +113,27 @@ class FakeAmdsmi:
         def call(*arguments: Any) -> Any:
             assert least <= len(arguments) <= most, f"{name} does not take {len(arguments)} arguments"
             self.calls.append(name)
+            self.asked.append((name, *arguments[1:]))
             self.on_call(name)
             if name == "amdsmi_get_processor_handles":
                 return list(self.handles)
             if name == "amdsmi_shut_down":
                 return None
+            if name in self.without_handle:
+                return _given(self.without_handle[name], arguments)
             handle, *rest = arguments
             if handle not in self.handles:
                 raise error(31)
             answers = handle.answers
-            answer = answers.get((name, *rest), answers.get(name, error(2)))
-            if isinstance(answer, BaseException):
-                raise answer
-            return answer(*rest) if callable(answer) else answer
+            return _given(answers.get((name, *rest), answers.get(name, error(2))), rest)
 
         return call
+
+
+def _given(answer: Any, arguments: Sequence[Any]) -> Any:
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer(*arguments) if callable(answer) else answer
 
 
 class Clock:
