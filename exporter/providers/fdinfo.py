@@ -13,29 +13,20 @@ from typing import NamedTuple
 import msgspec
 
 from exporter.kernel import Stat, read_small
+from exporter.providers.drm_client import Client, Engine, parse_fdinfo
 from exporter.providers.procfs import Proc, link_of, listed_pids, names_in, read_stat
+from exporter.providers.sysfs import SUSPENDED
 
 _NODES = "/dev/dri/"
-_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "ns": 1}
 _LOOK_AGAIN_SECONDS = 60.0
 _PAUSE_EACH = 32
+_CLOCK_TICK_SECONDS = 1.0
+"""By how much the start of a process may be off, generously."""
 
 ClientKey = tuple[str, str]
 """PCI address and client id."""
-
-
-class Client(NamedTuple):
-    """One open DRM file, as one of its descriptors shows it."""
-
-    driver: str
-    address: str
-    """PCI address in lower case; empty for a device that is on no PCI bus."""
-    client_id: str
-    """Duplicated and inherited descriptors have the same; empty where the kernel is too old to tell."""
-    memory_bytes: Mapping[str, float]
-    """What is resident, by region: vram, gtt, cpu; local0, system0; ..."""
-    engine_nanoseconds: Mapping[str, float]
-    """Since the file was opened; may go backwards."""
+Spent = Mapping[str, Engine]
+"""By engine."""
 
 
 class Usage(msgspec.Struct):
@@ -47,6 +38,15 @@ class Usage(msgspec.Struct):
     """Mean since the scan before of the engines that count as work, at most 1; None: not known yet."""
 
 
+class DeviceUse(msgspec.Struct):
+    """All that was found to use one GPU; what a driver tells of the whole GPU is better."""
+
+    memory_bytes: dict[str, float] = msgspec.field(default_factory=dict)
+    """As of `Client`, the sum over all clients."""
+    engine_ratio: dict[str, float] = msgspec.field(default_factory=dict)
+    """Mean since the scan before of each class of engines, at most 1; one that nobody used may be missing."""
+
+
 class Scan(NamedTuple):
     usages: Mapping[str, Mapping[int, Usage]]
     """By PCI address and pid."""
@@ -54,6 +54,12 @@ class Scan(NamedTuple):
     """Processes that may not be looked at, or that /proc hides."""
     unreached: int
     """Processes that there was no time for."""
+    devices: Mapping[str, DeviceUse]
+    """By PCI address, of the GPUs that somebody has open."""
+    seconds: float | None
+    """Since the scan before; None: it is the first."""
+    whole: bool
+    """Whether everybody was looked at, but for a process that opened a GPU within the last minute, when old."""
 
 
 class _Process(msgspec.Struct):
@@ -63,9 +69,11 @@ class _Process(msgspec.Struct):
     due: float = -math.inf
     """When it is looked at again, on the scanner's clock."""
     denied: bool = False
+    looked_at: float = -math.inf
+    looked_before: float = -math.inf
     read_at: float = -math.inf
-    work: dict[ClientKey, float] = msgspec.field(default_factory=dict)
-    """Nanoseconds of work at `read_at`, by client; not empty: it has a GPU open."""
+    spent: dict[ClientKey, Spent] = msgspec.field(default_factory=dict)
+    """At `read_at`, by client; not empty: it has a GPU open."""
 
 
 class Scanner:
@@ -95,6 +103,11 @@ class Scanner:
         self._most_descriptors = most_descriptors
         self._seconds = seconds
         self._known: dict[int, _Process] = {}
+        self._scanned_at: float | None = None
+        self._asleep: dict[str, bool] = {}
+        """By file of /dev/dri, in this scan."""
+        self._totals: dict[tuple[str, str], float] = {}
+        """Cycles of each device and engine at the scan before."""
 
     def scan(self, skip: Collection[int] = ()) -> Scan | None:
         """Look at all processes but `skip`; None where there is no /proc."""
@@ -103,6 +116,7 @@ class Scanner:
         except OSError:
             return None
         now, known, descriptors = self._clock(), self._known, 0
+        self._asleep = {}
         found: list[tuple[int, Stat, Client]] = []
         ordered = sorted((pid for pid in pids if pid not in skip), key=self._urgency)
         reached = 0
@@ -118,12 +132,16 @@ class Scanner:
         remaining = set(pids)
         self._known = {pid: process for pid, process in known.items() if pid in remaining}
         denied = sum(process.denied for pid, process in self._known.items() if pid not in skip)
-        return Scan(self._sum(found, now), hidden + denied, missed)
+        seconds = None if self._scanned_at is None else now - self._scanned_at
+        usages, devices = self._sum(found, now)
+        self._scanned_at = now
+        whole = not (hidden or denied or missed or skip)
+        return Scan(usages, hidden + denied, missed, devices, seconds, whole)
 
     def _urgency(self, pid: int) -> tuple[bool, float]:
         """Order processes that have a GPU open before those to be looked at longest ago, or never."""
         process = self._known.get(pid)
-        return (not process.work, process.due) if process else (True, -math.inf)
+        return (not process.spent, process.due) if process else (True, -math.inf)
 
     def _look(self, pid: int, now: float, found: list[tuple[int, Stat, Client]]) -> int:
         """Look at one process and return how many descriptors that took."""
@@ -137,7 +155,7 @@ class Scanner:
         folder = f"{self._root}/proc/{pid}"
         try:
             names = names_in(f"{folder}/fd")
-            clients = _clients(folder, names[: self._most_descriptors])
+            clients, dozing = self._clients(folder, names[: self._most_descriptors])
         except PermissionError:
             process.denied = seen is None or not seen.kernel
             process.due = now + _LOOK_AGAIN_SECONDS
@@ -146,100 +164,144 @@ class Scanner:
             self._known.pop(pid, None)
             return 0
         process.denied = False
+        process.looked_before, process.looked_at = process.looked_at, now
+        if seen is not None and dozing and not clients:
+            return len(names)
         if seen is None or not clients:
             # One that has just begun may open its GPU at any moment.
             age = self._proc.age(seen) if seen else 0.0
-            process.due, process.work = now + min(age, _LOOK_AGAIN_SECONDS), {}
+            process.due, process.spent = now + min(age, _LOOK_AGAIN_SECONDS), {}
             return len(names)
         after = read_stat(self._root, pid)
         if after is not None and after.started == seen.started:
             found.extend((pid, seen, client) for client in clients)
         return len(names)
 
-    def _sum(self, found: list[tuple[int, Stat, Client]], now: float) -> Mapping[str, Mapping[int, Usage]]:
+    def _clients(self, folder: str, names: list[str]) -> tuple[list[Client], bool]:
+        """Read what is open, and tell whether a GPU was left out because it sleeps: xe wakes it to count its cycles.
+
+        Raises PermissionError: a process may let its user list descriptors, and not see where to.
+        """
+        clients, dozing = [], False
+        for name in names:
+            try:
+                target = link_of(f"{folder}/fd/{name}")
+                if not target.startswith(_NODES):
+                    continue
+                if self._sleeps(target.removeprefix(_NODES).partition(" ")[0]):
+                    dozing = True
+                    continue
+                client = parse_fdinfo(read_small(f"{folder}/fdinfo/{name}"))
+                if client is not None:
+                    clients.append(client)
+            except PermissionError:
+                raise
+            except OSError:  # closed meanwhile, or the process has ended
+                continue
+        return clients, dozing
+
+    def _sleeps(self, node: str) -> bool:
+        """Tell whether the GPU behind a file of /dev/dri is suspended; asked once in a scan."""
+        if node not in self._asleep:
+            try:
+                status = read_small(f"{self._proc.root}/sys/class/drm/{node}/device/power/runtime_status")
+            except OSError:
+                status = b""
+            self._asleep[node] = status.strip() in SUSPENDED
+        return self._asleep[node]
+
+    def _sum(
+        self, found: list[tuple[int, Stat, Client]], now: float
+    ) -> tuple[Mapping[str, Mapping[int, Usage]], Mapping[str, DeviceUse]]:
         """Add up each client once, for the first of the processes that have it open."""
         usages: dict[str, dict[int, Usage]] = {}
-        work: dict[int, dict[ClientKey, float]] = {}
+        spent: dict[int, dict[ClientKey, Spent]] = {}
         owners: dict[ClientKey, int] = {}
         for pid, seen, client in sorted(found, key=lambda one: one[0]):
             usage = usages.setdefault(client.address, {}).setdefault(pid, Usage(seen))
             key = (client.address, client.client_id or f"process {pid}")
-            spent = sum(ns for engine, ns in client.engine_nanoseconds.items() if engine in self._work)
-            mine = work.setdefault(pid, {})
-            mine[key] = max(spent, mine.get(key, 0.0))
+            mine = spent.setdefault(pid, {})
+            mine[key] = _latest(mine.get(key, {}), client.engines)
             if key not in owners:
                 _add(usage.memory_bytes, client.memory_bytes)
                 owners[key] = pid
             elif not client.client_id:  # files of one process that cannot be told apart: the largest counts
                 _raise(usage.memory_bytes, client.memory_bytes)
-        for pid, mine in work.items():
+        devices = {address: DeviceUse() for address in usages}
+        for pid, mine in spent.items():
             process = self._known[pid]
             for address in {address for address, _ in mine}:
-                own = {key: ns for key, ns in mine.items() if key[0] == address and owners[key] == pid}
-                usages[address][pid].busy_ratio = _busy(process, own, now)
-            process.work, process.read_at = mine, now
-        return usages
+                own = {key: engines for key, engines in mine.items() if key[0] == address and owners[key] == pid}
+                usage = usages[address][pid]
+                usage.busy_ratio = self._busy(process, usage.seen, own, devices[address], now)
+                _add(devices[address].memory_bytes, usage.memory_bytes)
+            process.spent, process.read_at = mine, now
+        self._totals = {
+            (address, engine): had.total
+            for mine in spent.values()
+            for (address, _), engines in mine.items()
+            for engine, had in engines.items()
+            if had.total is not None
+        }
+        for device in devices.values():
+            device.engine_ratio = {engine: min(1.0, ratio) for engine, ratio in device.engine_ratio.items()}
+        return usages, devices
+
+    def _busy(
+        self, process: _Process, seen: Stat, own: Mapping[ClientKey, Spent], device: DeviceUse, now: float
+    ) -> float | None:
+        """Return the share of work of a process, and add what it had of each engine to that of its device."""
+        began = self._began(process, seen, now)
+        if began is None or now <= began:
+            return None
+        work: float | None = 0.0
+        for key, engines in own.items():
+            totals = {engine: total for (address, engine), total in self._totals.items() if address == key[0]}
+            # A client that was not there at the scan before began after it, at 0.
+            ratios = _ratios(process.spent.get(key, {}), engines, now - began, totals)
+            if ratios is None:
+                work = None
+                continue
+            _add(device.engine_ratio, ratios)
+            if work is not None:
+                work += sum(ratio for engine, ratio in ratios.items() if engine in self._work)
+        return min(1.0, work) if process.spent and work is not None else None
+
+    def _began(self, process: _Process, seen: Stat, now: float) -> float | None:
+        """Return since when what it has had more is counted; None: it cannot be told when it began."""
+        if process.spent:
+            return process.read_at
+        before = self._scanned_at
+        if before is None:
+            return None
+        is_young = self._proc.age(seen) <= now - before + _CLOCK_TICK_SECONDS
+        return before if is_young or process.looked_before >= before else None
 
 
-def parse_fdinfo(raw: bytes) -> Client | None:
-    """Parse one file of /proc/PID/fdinfo; None when it is not of a DRM driver that tells its use."""
-    fields: dict[str, str] = {}
-    for line in raw.decode("ascii", "replace").splitlines():
-        key, _, value = line.partition(":")
-        fields[key] = value.strip()
-    driver = fields.get("drm-driver")
-    if not driver:
-        return None
-    resident: dict[str, float] = {}
-    legacy: dict[str, float] = {}
-    engines: dict[str, float] = {}
-    for key, value in fields.items():
-        family, _, rest = key.removeprefix("drm-").partition("-")
-        amount = _amount(value)
-        if not key.startswith("drm-") or not rest or amount is None:
+def _latest(one: Spent, other: Spent) -> Spent:
+    """Return the larger of what two descriptors of one client tell: they are read one after the other."""
+    return {**one, **{name: max(engine, one[name]) if name in one else engine for name, engine in other.items()}}
+
+
+def _ratios(before: Spent, after: Spent, seconds: float, totals: Mapping[str, float]) -> dict[str, float] | None:
+    """Return the share of the time that a client had of each engine; None: a counter went back, or cannot be read.
+
+    `totals`: cycles of the device at the scan before, for a client that was not there.
+    """
+    ratios = {}
+    for name, engine in after.items():
+        old = before.get(name, Engine(0.0, totals.get(name)))
+        step = engine.spent - old.spent
+        if step == 0:
+            ratios[name] = 0.0
             continue
-        if family == "resident":
-            resident[rest] = amount
-        elif family == "memory":
-            legacy[rest] = amount
-        elif family == "engine" and not rest.startswith("capacity-"):
-            engines[rest] = amount
-    address = fields.get("drm-pdev", "").lower()
-    return Client(driver, address, fields.get("drm-client-id", ""), {**legacy, **resident}, engines)
-
-
-def _amount(value: str) -> float | None:
-    number, _, unit = value.partition(" ")
-    try:
-        return float(int(number)) * _UNITS[unit.strip()]
-    except (KeyError, ValueError):
-        return None
-
-
-def _clients(folder: str, names: list[str]) -> list[Client]:
-    """Read what is open. Raises PermissionError: a process may let its user list descriptors, and not see where to."""
-    clients = []
-    for name in names:
-        try:
-            if link_of(f"{folder}/fd/{name}").startswith(_NODES):
-                client = parse_fdinfo(read_small(f"{folder}/fdinfo/{name}"))
-                if client is not None:
-                    clients.append(client)
-        except PermissionError:
-            raise
-        except OSError:  # closed meanwhile, or the process has ended
-            continue
-    return clients
-
-
-def _busy(process: _Process, work: Mapping[ClientKey, float], now: float) -> float | None:
-    if not process.work or now <= process.read_at:
-        return None
-    # A client that was not there at the scan before began after it, at 0.
-    steps = [spent - process.work.get(key, 0.0) for key, spent in work.items()]
-    if min(steps, default=0.0) < 0:
-        return None
-    return min(1.0, sum(steps) / 1e9 / (now - process.read_at))
+        span = seconds * 1e9
+        if engine.total is not None:
+            span = 0.0 if old.total is None else engine.total - old.total
+        if step < 0 or span <= 0:
+            return None
+        ratios[name] = step / span / engine.capacity
+    return ratios
 
 
 def _add(total: dict[str, float], more: Mapping[str, float]) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from exporter.kernel import read_small
 
-_SUSPENDED = frozenset({b"suspended", b"suspending"})
+SUSPENDED = frozenset({b"suspended", b"suspending"})
 
 
 def is_suspended(root: Path, address: str | None) -> bool:
@@ -18,4 +18,4 @@ def is_suspended(root: Path, address: str | None) -> bool:
         status = read_small(f"{root}/sys/bus/pci/devices/{address}/power/runtime_status")
     except OSError:
         return False
-    return status.strip() in _SUSPENDED
+    return status.strip() in SUSPENDED

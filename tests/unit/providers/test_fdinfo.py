@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.providers.fdinfo import Client, Scan, Scanner, parse_fdinfo
+from exporter.providers.fdinfo import DeviceUse, Scan, Scanner
 from exporter.providers.procfs import Proc
 from tests.kernel import close_files, fdinfo, open_files, process
 
@@ -45,57 +45,6 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
-
-
-def test_units_are_understood() -> None:
-    text = fdinfo(drm_resident_vram="5 KiB", drm_resident_gtt="2 MiB", drm_resident_cpu="7", drm_memory_x="1 GiB")
-    client = parse_fdinfo(text.encode())
-    assert client is not None
-    assert client.memory_bytes == {"vram": 5 * KIB, "gtt": 2 * KIB**2, "cpu": 7.0, "x": KIB**3}
-
-
-def test_what_is_resident_is_preferred_to_the_older_key() -> None:
-    client = parse_fdinfo(
-        fdinfo(
-            drm_memory_vram="9 KiB", drm_memory_gtt="4 KiB", drm_resident_vram="5 KiB", drm_total_vram="99 KiB"
-        ).encode()
-    )
-    assert client is not None
-    assert client.memory_bytes == {"vram": 5 * KIB, "gtt": 4 * KIB}
-
-
-def test_engines_of_an_i915_are_understood() -> None:
-    text = (
-        "drm-driver:\ti915\ndrm-client-id:\t7\ndrm-pdev:\t0000:00:02.0\ndrm-engine-render:\t9288864723 ns\n"
-        "drm-engine-copy:\t2035071108 ns\ndrm-engine-video:\t0 ns\ndrm-engine-capacity-video:\t2\n"
-        "drm-resident-system0:\t3 MiB\ndrm-resident-local0:\t0\n"
-    )
-    assert parse_fdinfo(text.encode()) == Client(
-        "i915",
-        "0000:00:02.0",
-        "7",
-        {"system0": 3 * KIB**2, "local0": 0.0},
-        {"render": 9288864723.0, "copy": 2035071108.0, "video": 0.0},
-    )
-
-
-@pytest.mark.parametrize("text", ["", "pos:\t0\nflags:\t02\n", "drm-driver:\n", "\x00\xff", "drm-driver"])
-def test_what_is_no_drm_file_is_no_client(text: str) -> None:
-    assert parse_fdinfo(text.encode("latin-1")) is None
-
-
-@given(st.binary(max_size=300))
-def test_garbage_never_raises(raw: bytes) -> None:
-    client = parse_fdinfo(b"drm-driver: amdgpu\n" + raw)
-    assert client is not None
-    assert all(value >= 0 or value < 0 for value in client.memory_bytes.values())
-
-
-@pytest.mark.parametrize("value", ["N/A", "5 parsecs", "", "5.5 KiB"])
-def test_an_amount_that_is_not_understood_is_no_amount(value: str) -> None:
-    client = parse_fdinfo(fdinfo(drm_memory_vram=value).encode())
-    assert client is not None
-    assert client.memory_bytes == {}
 
 
 def test_duplicated_descriptors_count_once(bench: Bench) -> None:
@@ -280,3 +229,155 @@ def test_the_memory_of_each_client_is_counted_exactly_once(
         bench.client(pid, fdinfo(client, drm_memory_vram=f"{sizes.setdefault(client, size)} KiB"))
     assert sum(bench.memory().values()) == sum(sizes.values()) * KIB
     assert set(bench.scan().usages.get(GPU, {})) == {pid for pid, _, _ in opened}
+
+
+XE = "0000:03:00.0"
+SECOND = 1_000_000_000
+
+
+def xe(client: int, rcs: int, total: int, *, ccs: int = 0, vram: int = 0) -> str:
+    """Fdinfo of a client of xe, which counts cycles of the device's clock, and has 4 compute engines."""
+    return fdinfo(
+        client,
+        XE,
+        drm_driver="xe",
+        drm_total_vram0=f"{vram + 1} KiB",
+        drm_resident_vram0=f"{vram} KiB",
+        drm_cycles_rcs=rcs,
+        drm_total_cycles_rcs=total,
+        drm_cycles_ccs=ccs,
+        drm_total_cycles_ccs=total,
+        drm_engine_capacity_ccs=4,
+    )
+
+
+def shares(bench: Bench, address: str = XE) -> tuple[dict[int, float | None], dict[str, float]]:
+    found = bench.scan()
+    ratios = {pid: usage.busy_ratio for pid, usage in found.usages[address].items()}
+    return ratios, found.devices[address].engine_ratio
+
+
+def test_cycles_are_a_share_of_the_cycles_of_the_device(bench: Bench) -> None:
+    bench.scanner = Scanner(Proc(bench.root, frozenset(), boottime=lambda: 1e4), ("rcs", "ccs"), lambda: bench.now)
+    bench.client(10, xe(1, 5_000, 100_000))
+    bench.client(11, xe(2, 70_000, 100_000))
+    assert shares(bench) == ({10: None, 11: None}, {})
+    bench.now += 10
+    renewed(bench, xe(1, 7_500, 110_000, ccs=20_000))
+    close_files(bench.root, 11)
+    open_files(bench.root, 11, (RENDER, xe(2, 71_000, 110_000)))
+    ratios, engines = shares(bench)
+    assert ratios == {10: pytest.approx(0.75), 11: pytest.approx(0.1)}
+    assert engines == {"rcs": pytest.approx(0.35), "ccs": pytest.approx(0.5)}
+
+
+def test_a_client_that_began_since_the_scan_before_is_measured_by_the_device_s_cycles(bench: Bench) -> None:
+    bench.client(10, xe(1, 0, 100_000))
+    bench.scan()
+    bench.now += 10
+    renewed(bench, xe(1, 0, 110_000), xe(2, 4_000, 110_000))
+    assert shares(bench)[1] == {"rcs": pytest.approx(0.4), "ccs": 0.0}
+
+
+@pytest.mark.parametrize("total", [100_000, 90_000])
+def test_cycles_of_a_device_that_stand_still_or_fall_are_no_measure(bench: Bench, total: int) -> None:
+    bench.client(10, xe(1, 10, 100_000))
+    bench.scan()
+    bench.now += 10
+    renewed(bench, xe(1, 20, total))
+    assert shares(bench) == ({10: None}, {})
+
+
+def test_a_device_is_as_busy_as_all_of_its_clients(bench: Bench) -> None:
+    bench.client(10, fdinfo(1, drm_engine_gfx="0 ns", drm_memory_vram="5 KiB"))
+    bench.client(11, fdinfo(2, drm_engine_gfx="0 ns", drm_engine_enc="0 ns", drm_memory_vram="7 KiB"))
+    found = bench.scan()
+    assert found.devices == {GPU: DeviceUse({"vram": 12 * KIB}, {})}
+    assert (found.seconds, found.whole) == (None, True)
+    bench.now += 10
+    renewed(bench, fdinfo(1, drm_engine_gfx=f"{2 * SECOND} ns", drm_memory_vram="5 KiB"))
+    close_files(bench.root, 11)
+    shared = fdinfo(2, drm_engine_gfx=f"{3 * SECOND} ns", drm_engine_enc=f"{9 * SECOND} ns", drm_memory_vram="6 KiB")
+    open_files(bench.root, 11, (RENDER, shared), (RENDER, shared))
+    bench.client(12, shared)
+    found = bench.scan()
+    assert found.devices[GPU].memory_bytes == {"vram": 11 * KIB}
+    assert found.devices[GPU].engine_ratio == {"gfx": pytest.approx(0.5), "enc": pytest.approx(0.9)}
+    assert (found.seconds, found.whole) == (10.0, True)
+
+
+def test_engines_of_which_there_are_several_are_a_share_of_all(bench: Bench) -> None:
+    bench.client(10, fdinfo(1, drm_engine_gfx="0 ns", drm_engine_capacity_gfx=2))
+    bench.scan()
+    bench.now += 10
+    renewed(bench, fdinfo(1, drm_engine_gfx=f"{5 * SECOND} ns", drm_engine_capacity_gfx=2))
+    assert busy(bench) == pytest.approx(0.25)
+
+
+def test_a_young_process_counts_for_its_device_from_its_start(bench: Bench) -> None:
+    bench.client(11, fdinfo(9))
+    bench.scan()
+    bench.now += 10
+    bench.client(10, fdinfo(1, drm_engine_gfx=f"{4 * SECOND} ns"), started=999_500)  # began 5 s ago
+    found = bench.scan()
+    assert found.usages[GPU][10].busy_ratio is None
+    assert found.devices[GPU].engine_ratio == {"gfx": pytest.approx(0.4)}
+
+
+def test_an_old_process_that_is_found_late_does_not_count_for_what_it_had_before(bench: Bench) -> None:
+    bench.client(10, "pos: 0\n", node="/dev/null", started=100)
+    bench.client(11, fdinfo(9))
+    bench.scan()
+    open_files(bench.root, 10, (RENDER, fdinfo(1, drm_engine_gfx=f"{40 * SECOND} ns")))
+    for _ in range(6):
+        bench.now += 10
+        assert bench.scan().devices[GPU].engine_ratio == {}
+    close_files(bench.root, 10)
+    open_files(bench.root, 10, (RENDER, fdinfo(1, drm_engine_gfx=f"{42 * SECOND} ns")))
+    bench.now += 10
+    assert bench.scan().devices[GPU].engine_ratio == {"gfx": pytest.approx(0.2)}
+
+
+def test_whether_everybody_was_looked_at_is_told(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, most_processes=2)
+    for pid in (10, 11, 12):
+        bench.client(pid, fdinfo(pid))
+    assert not bench.scan().whole
+    bench.scanner = Bench(tmp_path).scanner
+    assert bench.scan().whole
+    assert not bench.scan(10).whole
+
+
+def suspend(root: Path, node: str, status: str) -> None:
+    folder = root / "sys/class/drm" / node / "device/power"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "runtime_status").write_text(status + "\n")
+
+
+def test_clients_of_a_gpu_that_sleeps_are_left_alone(bench: Bench) -> None:
+    bench.client(10, fdinfo(1, drm_memory_vram="5 KiB"))
+    bench.client(11, fdinfo(2, address=XE, drm_memory_vram="6 KiB"), node="/dev/dri/renderD129 (deleted)")
+    suspend(bench.root, "renderD128", "suspended")
+    suspend(bench.root, "renderD129", "active")
+    assert bench.memory() == {}
+    assert set(bench.scan().usages) == {XE}
+    suspend(bench.root, "renderD128", "active")
+    bench.now += 1
+    assert bench.memory() == {10: 5 * KIB}
+
+
+engine_steps = st.lists(st.integers(0, 2 * SECOND), min_size=2, max_size=6)
+
+
+@given(engine_steps, engine_steps)
+def test_shares_are_shares(tmp_path_factory: pytest.TempPathFactory, one: list[int], other: list[int]) -> None:
+    bench = Bench(tmp_path_factory.mktemp("shares"))
+    for mine, yours in zip(one, other, strict=False):
+        process(bench.root, 10)
+        open_files(bench.root, 10)
+        renewed(bench, fdinfo(1, drm_engine_gfx=f"{mine} ns"), fdinfo(2, drm_engine_gfx=f"{yours} ns"))
+        found = bench.scan()
+        ratio = found.usages[GPU][10].busy_ratio
+        assert ratio is None or 0 <= ratio <= 1
+        assert all(0 <= value <= 1 for value in found.devices[GPU].engine_ratio.values())
+        bench.now += 1
