@@ -2,7 +2,8 @@
 
 Numbers, texts, lists and mappings stand for themselves; a mapping is a dict or a struct. What is none of these is a
 mapping of one key that begins with a dollar sign: a handle by its name, a refusal by the vendor's status, bytes in
-base64, an exception of Python by its kind, and text that is not UTF-8.
+base64, an exception of Python by its kind, text that is not UTF-8, and what a call filled into a struct that it was
+given.
 """
 
 import base64
@@ -13,7 +14,8 @@ from typing import Any, NamedTuple
 
 from exporter.validation import join, shown
 
-HANDLE, ERROR, BYTES, RAISES, UNDECODABLE = "$handle", "$error", "$bytes", "$raises", "$undecodable"
+HANDLE, ERROR, BYTES = "$handle", "$error", "$bytes"
+RAISES, UNDECODABLE, FILLS = "$raises", "$undecodable", "$fills"
 FIELD_VALUES = "nvmlDeviceGetFieldValues"
 """Its answers are a table: by field, or field/scope, the value or a refusal."""
 ANY = "*"
@@ -39,6 +41,12 @@ class Refusal(NamedTuple):
     """The vendor's status in place of an answer."""
 
     code: int
+
+
+class Filled(NamedTuple):
+    """Members of the struct that the call was given, after it."""
+
+    members: dict[str, Any]
 
 
 class Raised(NamedTuple):
@@ -105,6 +113,8 @@ def complaints(tree: Any, path: str) -> Iterator[str]:
             yield f"{path}: {key} stands with other keys"
         elif not _fits(key, value):
             yield f"{join(path, key)}: expected {_WANTED[key]}, got {shown(value)}"
+        elif key == FILLS:
+            yield from complaints(value, join(path, key))
 
 
 def bytes_of(text: Any) -> bytes | None:
@@ -125,6 +135,7 @@ _MARKED: Mapping[str, Callable[[Any], Any]] = {
     BYTES: bytes_of,
     RAISES: lambda kind: Raised(_EXCEPTIONS[kind]("as recorded")),
     UNDECODABLE: _undecodable,
+    FILLS: lambda members: Filled({name: decode(value) for name, value in members.items()}),
 }
 _WANTED = {
     HANDLE: "the name of a handle",
@@ -132,6 +143,7 @@ _WANTED = {
     BYTES: "base64",
     RAISES: f"one of {', '.join(_EXCEPTIONS)}",
     UNDECODABLE: "base64",
+    FILLS: "members by name",
 }
 
 
@@ -142,4 +154,6 @@ def _fits(key: str, value: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _HIGHEST_STATUS
     if key == RAISES:
         return isinstance(value, str) and value in _EXCEPTIONS
+    if key == FILLS:
+        return isinstance(value, dict)
     return bytes_of(value) is not None

@@ -1,9 +1,9 @@
 """How files of /sys and /proc are written in a capture, and put into a directory again.
 
-A folder is a mapping by name, which may hold slashes. A text is a file of that text and a line feed, a number one of
-its digits. `$text` is a file of that text and nothing more, `$base64` one of those bytes, `$link` a symbolic link,
-`$unreadable` a file that cannot be read, with the name of the error; nothing (null) takes a file away that the moment
-before had.
+A folder is a mapping by name, which may hold slashes; one without anything in it is there as well. A text is a file of
+that text and a line feed, a number one of its digits. `$text` is a file of that text and nothing more, `$base64` one of
+those bytes, `$link` a symbolic link, `$unreadable` a file that cannot be read, with the name of the error; nothing
+(null) takes a file away that the moment before had.
 """
 
 import base64
@@ -23,6 +23,10 @@ _LONGEST = 700
 _LONGEST_PART = 255  # bytes: what file systems take
 
 
+class Folder(NamedTuple):
+    """With nothing in it that was looked at."""
+
+
 class Link(NamedTuple):
     target: str
 
@@ -32,7 +36,7 @@ class Unreadable(NamedTuple):
     """Such as EPERM."""
 
 
-Entry = bytes | Link | Unreadable | None
+Entry = bytes | Folder | Link | Unreadable | None
 """None: it is gone."""
 
 
@@ -40,29 +44,36 @@ def entries(tree: Mapping[str, Any], folder: str = "") -> Iterator[tuple[str, En
     """Yield path and content of what is written as `tree`, which has no complaints."""
     for name, value in tree.items():
         path = posixpath.join(folder, name.rstrip("/"))
-        if isinstance(value, dict) and not any(key.startswith("$") for key in value):
+        if _is_folder(value):
             yield from entries(value, path)
         else:
             yield path, _entry(value)
 
 
+def _is_folder(value: Any) -> bool:
+    """Tell whether it is a folder with something in it."""
+    return isinstance(value, dict) and bool(value) and not any(key.startswith("$") for key in value)
+
+
 def complaints(tree: Mapping[str, Any], path: str, before: set[str]) -> Iterator[str]:
     """Yield what is wrong with written files, with key paths. Adds their paths to those of the moments before."""
     seen: dict[str, str] = {}
+    hollow: dict[str, str] = {}
     for where, place, value in _leaves(tree, "", path):
         if complaint := _place_complaint(place) or _value_complaint(value, place):
             yield f"{where}: {complaint}"
-        elif place in seen:
-            yield f"{where}: given twice, as {seen[place]} too"
+        elif place in seen or place in hollow:
+            yield f"{where}: given twice, as {seen.get(place) or hollow[place]} too"
         else:
-            seen[place] = where
+            (hollow if value == {} else seen)[place] = where
     # Of a folder that becomes a file, too: what is written through a link could end up outside.
-    folders = {above for place in before for above in _above(place)}
-    before.update(seen)
-    for place, where in seen.items():
-        if found := next((above for above in _above(place) if above in before), None):
+    folders = {above for place in before for above in _above(place)} | hollow.keys()
+    before.update(seen, (f"{place}/" for place in hollow))
+    for place, where in (seen | hollow).items():
+        own = [place] if place in hollow else []
+        if found := next((above for above in (*own, *_above(place)) if above in before), None):
             yield f"{where}: it is below {shown(found)}, which is no folder"
-        elif place in folders:
+        elif place in folders and place in seen:
             yield f"{where}: it is a folder in a moment before"
 
 
@@ -78,6 +89,9 @@ def materialise(files: Mapping[str, Entry], root: Path) -> None:
     """
     for path, entry in files.items():
         place = root / path
+        if isinstance(entry, Folder):
+            place.mkdir(parents=True, exist_ok=True)
+            continue
         place.unlink(missing_ok=True)
         if entry is None:
             continue
@@ -88,20 +102,34 @@ def materialise(files: Mapping[str, Entry], root: Path) -> None:
             place.symlink_to(entry.target if isinstance(entry, Link) else place.name)
 
 
+def error_name(error: OSError) -> str:
+    """Return the name under which an error of a file is kept."""
+    return errno.errorcode.get(error.errno or 0, "EIO")
+
+
 def written(entry: Entry) -> Any:
     """Return how one file is written."""
-    if isinstance(entry, Link):
-        return {LINK: entry.target}
-    if isinstance(entry, Unreadable):
-        return {UNREADABLE: entry.error}
-    if entry is None:
-        return None
+    match entry:
+        case Link(target):
+            made: Any = {LINK: target}
+        case Unreadable(error):
+            made = {UNREADABLE: error}
+        case Folder():
+            made = {}
+        case None:
+            made = None
+        case _:
+            made = _bytes(entry)
+    return made
+
+
+def _bytes(data: bytes) -> Any:
     try:
-        text = entry.decode("utf-8")
+        text = data.decode("utf-8")
     except UnicodeDecodeError:
-        return {BASE64: _base64(entry)}
+        return {BASE64: _base64(data)}
     if not all(character.isprintable() or character in "\n\t" for character in text):
-        return {BASE64: _base64(entry)}
+        return {BASE64: _base64(data)}
     return text[:-1] if text.endswith("\n") and not text.endswith("\n\n") else {TEXT: text}
 
 
@@ -110,12 +138,13 @@ def _base64(data: bytes) -> str:
 
 
 def _entry(value: Any) -> Entry:
-    if value is None:
-        return None
-    if isinstance(value, int):
-        return b"%d\n" % value
-    if isinstance(value, str):
-        return value.encode() if value.endswith("\n") else value.encode() + b"\n"
+    if value is None or isinstance(value, dict):
+        return _marked(value) if value else Folder() if value is not None else None
+    text = value if isinstance(value, str) else f"{value}"
+    return text.encode() if text.endswith("\n") else f"{text}\n".encode()
+
+
+def _marked(value: Mapping[str, str]) -> Entry:
     ((kind, content),) = value.items()
     if kind == LINK:
         return Link(content)
@@ -127,7 +156,7 @@ def _entry(value: Any) -> Entry:
 def _leaves(tree: Mapping[str, Any], folder: str, path: str) -> Iterator[tuple[str, str, Any]]:
     for name, value in tree.items():
         where, place = join(path, name), posixpath.join(folder, name.rstrip("/"))
-        if isinstance(value, dict) and not any(key.startswith("$") for key in value):
+        if _is_folder(value):
             yield from _leaves(value, place, where)
         else:
             yield where, place, value
@@ -149,7 +178,7 @@ def _is_part(part: str) -> bool:
 def _value_complaint(value: Any, place: str) -> str | None:
     if isinstance(value, str):
         return _text_complaint(value)
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+    if value is None or value == {} or (isinstance(value, int) and not isinstance(value, bool)):
         return None
     if not isinstance(value, dict) or len(value) != 1:
         return f"expected text, a whole number or one of {', '.join(_KINDS)}"

@@ -2,7 +2,7 @@
 
 import base64
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from exporter.captures.answers import BYTES, HANDLE, Handle
@@ -31,9 +31,36 @@ def address_of(value: Any) -> int | None:
         return hash(value)
     if isinstance(value, ctypes.c_void_p):
         return value.value
-    if isinstance(value, ctypes._Pointer):  # noqa: SLF001 -- ctypes has no other name for it
+    if isinstance(value, ctypes._Pointer) and struct_of(value) is None:  # noqa: SLF001 -- ctypes has no other name for it
         return ctypes.cast(value, ctypes.c_void_p).value
     return None
+
+
+def struct_of(argument: Any) -> Any:
+    """Return the struct that a call is given to fill in, itself or by a pointer to it; None: it is none."""
+    if isinstance(argument, ctypes._Pointer) and argument:  # noqa: SLF001 -- as above
+        argument = argument.contents
+    # What handles point to has no members.
+    return argument if isinstance(argument, ctypes.Structure) and getattr(argument, "_fields_", None) else None
+
+
+def fill(struct: Any, members: Mapping[str, Any]) -> None:
+    """Set members of a struct; those that it does not have are left out, and so are handles.
+
+    Raises TypeError, ValueError for what does not fit.
+    """
+    known = {field[0] for field in struct._fields_}
+    for name, value in members.items():
+        if name not in known or isinstance(value, Handle):
+            continue
+        place = getattr(struct, name)
+        if isinstance(value, dict):
+            fill(place, value)
+        elif isinstance(place, ctypes.Array):
+            for index, item in enumerate(value[: len(place)]):
+                place[index] = item
+        else:
+            setattr(struct, name, value)
 
 
 def _members(answer: Any) -> dict[Any, Any]:

@@ -1,29 +1,38 @@
 """Writes down what a vendor's library and the kernel answer while a provider reads.
 
-`Recorder.wrap` is for OpenContext: what it returns is used in place of the vendor's module. Only plain arguments can be
-written down; a call that is given a struct to fill passes through and is named in `left_out`.
+`Recorder.wrap` is for OpenContext: what it returns is used in place of the vendor's module. Of a call that is given
+a struct to fill it is written down what was filled in. What cannot be written down passes through, and is named in
+`left_out`.
 """
 
 import base64
 import functools
 import re
+import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
 
 from exporter.captures import answers
-from exporter.captures.answers import ERROR, FIELD_VALUES, RAISES, UNDECODABLE
+from exporter.captures.answers import ERROR, FIELD_VALUES, FILLS, RAISES, UNDECODABLE
+from exporter.captures.copy import CopiedFiles, Copier
 from exporter.captures.files import Entry, written
 from exporter.captures.format import SYSTEM, Capture, Library, Moment, Wall
-from exporter.captures.plain import address_of, plain
+from exporter.captures.plain import address_of, plain, struct_of
 from exporter.captures.redact import Redactor
 from exporter.captures.replay import in_call
 
 _RECORDED = re.compile(r"(?:nvml|amdsmi_)\w+")
 _CONSTANTS = re.compile(r"(?:AMDSMI_)?VRAM_TYPE_\w+")
 """Names of amdsmi_wrapper that say what a number in an answer means."""
+_PASSED = re.compile(
+    r"nvmlEventSet\w*|nvmlDevice(?:RegisterEvents|GetSupportedEventTypes)|nvmlGpm\w+|nvmlDevice(?:Set|Reset|Clear)\w+"
+    r"|amdsmi_(?:get_gpu_cper_entries|get_afids_from_cper|set_\w+|reset_\w+)"
+)
+"""What is not written down: events and samples that only the moment had, and records of errors with serial numbers."""
 _VARYING = frozenset({"nvmlDeviceGetProcessUtilization", "nvmlDeviceGetSamples"})
 """Their argument is a time, which is another one in each call."""
 _KINDS = (("MigDevice", "mig"), ("EventSet", "events"), ("Sample", "sample"))
@@ -32,20 +41,29 @@ _MOST_CALLS = 20_000
 
 
 class Recorder:
-    """Takes down the calls of one library. `redactor` decides what may be told."""
+    """Takes down the calls of one library, and copies what is read of the files below `root`.
 
-    def __init__(self, redactor: Redactor | None = None) -> None:
+    `redactor` decides what may be told.
+    """
+
+    def __init__(self, redactor: Redactor | None = None, root: Path = Path("/")) -> None:
         self._redactor = redactor or Redactor()
+        self._lock = threading.Lock()
         self._handles: dict[int, str] = {}
         self._calls: dict[str, dict[str, Any]] = {}
-        self._moments: list[tuple[float, dict[str, dict[str, Any]]]] = []
+        self._moments: list[Moment] = []
         self._package = ""
         self._constants: dict[str, int] = {}
+        self._root = root
+        self.copier = Copier(root)
+        """Of this moment."""
         self.left_out: set[str] = set()
         """Functions of which calls could not be written down."""
 
-    def wrap(self, module: Any) -> "_Recorded":
-        """Return what stands for `module`: it does the same, and is written down."""
+    def wrap(self, module: Any) -> Any:
+        """Return what stands for a vendor's module, or for the files of the DRM provider: the same, written down."""
+        if hasattr(module, "read_whole"):
+            return CopiedFiles(lambda: self.copier, module)
         self._package = str(getattr(module, "__name__", "")).partition(".")[0]
         wrapper = vars(getattr(module, "amdsmi_wrapper", None) or object)
         self._constants = {
@@ -55,41 +73,39 @@ class Recorder:
 
     def moment(self, at: float) -> None:
         """End a moment: what was answered since the one before was so at `at`, in seconds."""
-        known: dict[str, dict[str, Any]] = {}
-        for _, calls in self._moments:
-            for subject, mine in calls.items():
-                known.setdefault(subject, {}).update(mine)
+        before = Capture(model="", source="", seen="hardware", moments=(*self._moments, Moment(at=at)))
+        known = before.calls_at(len(self._moments))
         different = {
             subject: {text: answer for text, answer in calls.items() if known.get(subject, {}).get(text, ...) != answer}
             for subject, calls in self._calls.items()
         }
-        self._moments.append((at, {subject: calls for subject, calls in different.items() if calls}))
-        self._calls = {}
-
-    def capture(
-        self,
-        *,
-        model: str,
-        source: str,
-        version: str,
-        files: Mapping[float, Mapping[str, Entry]] | None = None,
-        wall: Wall | None = None,
-    ) -> Capture:
-        """Return what was recorded at the moments that were ended. `files`: by moment, as the copier gives them."""
-        copied = dict(files or {})
-        times = sorted({at for at, _ in self._moments} | copied.keys())
-        by_time = dict(self._moments)
-        moments = tuple(
+        self._moments.append(
             Moment(
                 at=at,
-                calls=by_time.get(at, {}),
-                files={path: written(self._redacted(path, entry)) for path, entry in copied.get(at, {}).items()},
+                calls={subject: calls for subject, calls in different.items() if calls},
+                files=self._changed(before.files_at(len(self._moments))),
             )
-            for at in times
         )
-        library = Library(package=self._package, version=version, constants=self._constants)  # type: ignore[arg-type] # one of two
-        known = library if self._package in ("pynvml", "amdsmi") else None
-        return Capture(model=model, source=source, seen="hardware", wall=wall or Wall(), library=known, moments=moments)
+        self._calls, self.copier = {}, Copier(self._root)
+
+    def capture(self, *, model: str, source: str, version: str, wall: Wall | None = None) -> Capture:
+        """Return what was recorded at the moments that were ended. `version`: of the library, as the provider says."""
+        known = self._package in ("pynvml", "amdsmi")
+        tree = {"package": self._package, "version": version, "constants": self._constants}
+        library = msgspec.convert(tree, Library) if known else None
+        return Capture(
+            model=model,
+            source=source,
+            seen="hardware",
+            wall=wall or Wall(),
+            library=library,
+            moments=tuple(self._moments),
+        )
+
+    def _changed(self, known: Mapping[str, Entry]) -> dict[str, Any]:
+        redacted = {path: self._redacted(path, entry) for path, entry in self.copier.files.items()}
+        # A file that was read is one that there is; of those not read this time nothing is known.
+        return {path: written(entry) for path, entry in redacted.items() if known.get(path, ...) != entry}
 
     def _redacted(self, path: str, entry: Entry) -> Entry:
         return self._redactor.file(path, entry) if isinstance(entry, bytes) else entry
@@ -102,27 +118,30 @@ class Recorder:
             refusal = _refusal(error)
             self._note(function, (*arguments, *named.values()), lambda: refusal)
             raise
-        self._note(function, (*arguments, *named.values()), lambda: self._written(function, answer))
+        given = (*arguments, *named.values())
+        self._note(function, given, lambda: self._written(function, given, answer))
         return answer
 
     def _note(self, function: str, arguments: tuple[Any, ...], write: Callable[[], Any]) -> None:
+        with self._lock:  # some providers have a thread of their own
+            try:
+                self._note_alone(function, arguments, write)
+            except Exception:  # noqa: BLE001 -- whatever a vendor's objects do, the call itself has been answered
+                self.left_out.add(function)
+
+    def _note_alone(self, function: str, arguments: tuple[Any, ...], write: Callable[[], Any]) -> None:
         subject, rest = SYSTEM, arguments
         if arguments and (address := address_of(arguments[0])) is not None:
             subject, rest = self._name(address, function), arguments[1:]
-        try:
-            if function == FIELD_VALUES:
-                self._note_fields(self._calls.setdefault(subject, {}), write())
-                return
-            spelled = answers.ANY if function in _VARYING else ", ".join(self._argument(each) for each in rest)
-            answer = write()
-        except (TypeError, AttributeError, ValueError):
-            self.left_out.add(function)
+        if function == FIELD_VALUES:
+            self._note_fields(self._calls.setdefault(subject, {}), write())
             return
+        spelled = answers.ANY if function in _VARYING else ", ".join(self._argument(each) for each in rest)
+        answer = self._redactor.answer(function, write())
         if sum(map(len, self._calls.values())) >= _MOST_CALLS:
             self.left_out.add(function)
             return
-        text = f"{function}({spelled})" if spelled else function
-        self._calls.setdefault(subject, {})[text] = self._redactor.answer(function, answer)
+        self._calls.setdefault(subject, {})[f"{function}({spelled})" if spelled else function] = answer
 
     def _note_fields(self, calls: dict[str, Any], table: dict[str, Any]) -> None:
         """Add to the table of a handle; a call that was refused as a whole says nothing where others were answered."""
@@ -146,10 +165,14 @@ class Recorder:
             name = self._handles[address] = f"{kind}{number}"
         return name
 
-    def _written(self, function: str, answer: Any) -> Any:
+    def _written(self, function: str, arguments: tuple[Any, ...], answer: Any) -> Any:
+        def name(address: int) -> str:
+            return self._name(address, function)
+
         if function == FIELD_VALUES:
             return {_field_name(value): _field_value(value) for value in answer}
-        return plain(answer, lambda address: self._name(address, function))
+        struct = next(filter(None, map(struct_of, arguments)), None)
+        return plain(answer, name) if struct is None else {FILLS: plain(struct, name)}
 
 
 class _Recorded:
@@ -161,7 +184,7 @@ class _Recorded:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._module, name)
-        if not _RECORDED.fullmatch(name) or not callable(value) or isinstance(value, type):
+        if not _RECORDED.fullmatch(name) or not callable(value) or isinstance(value, type) or _PASSED.fullmatch(name):
             return value
         recorder = self._recorder
 

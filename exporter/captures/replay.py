@@ -12,8 +12,9 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from exporter.captures import answers, files
-from exporter.captures.answers import Handle, Raised, Refusal
+from exporter.captures.answers import Filled, Handle, Raised, Refusal
 from exporter.captures.format import SYSTEM, Capture, spelled
+from exporter.captures.plain import fill, struct_of
 
 _UNSIGNED, _SIGNED, _DOUBLE = 3, 4, 0
 _VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
@@ -108,13 +109,17 @@ class Replay:
         conduct = self._conduct
         if name == conduct.errors:
             return self._errors
-        if re.fullmatch(rf"{conduct.prefix}\w+", name) and (self._rest is None or callable(getattr(self._rest, name))):
+        if re.fullmatch(rf"{conduct.prefix}\w+", name) and self._is_function(name):
             return lambda *arguments, **named: self._answer(name, (*arguments, *named.values()))
         if self._rest is not None:
             return getattr(self._rest, name)
         if conduct.struct is dict and name.startswith("AmdSmi"):
             return _Members()
         raise AttributeError(name)
+
+    def _is_function(self, name: str) -> bool:
+        found = None if self._rest is None else getattr(self._rest, name)
+        return self._rest is None or (callable(found) and not isinstance(found, type))
 
     def _answer(self, function: str, arguments: tuple[Any, ...]) -> Any:
         subject = SYSTEM
@@ -130,9 +135,17 @@ class Replay:
         self.asked.add(f"{subject} {text}")
         for key in (text, f"{function}({answers.ANY})"):
             if key in calls:
-                return self._given(answers.decode(calls[key], self._conduct.struct))
+                answer = answers.decode(calls[key], self._conduct.struct)
+                return self._filled(answer, arguments) if isinstance(answer, Filled) else self._given(answer)
         other = self._conduct.others.get(function, Refusal(self._conduct.not_supported))
         return list(other) if isinstance(other, tuple) and not isinstance(other, Refusal) else self._given(other)
+
+    @staticmethod
+    def _filled(answer: Filled, arguments: tuple[Any, ...]) -> int:
+        """Fill the struct among the arguments, as the library does that answers with a status."""
+        for struct in filter(None, map(struct_of, arguments)):
+            fill(struct, answer.members)
+        return 0
 
     def _given(self, answer: Any) -> Any:
         if isinstance(answer, Refusal):
@@ -162,7 +175,7 @@ class _Members:
 
 
 def in_call(argument: Any) -> str:
-    """Return an argument as a capture spells it. Raises TypeError for what has no spelling, such as a struct."""
+    """Return an argument as a capture spells it, of a struct the name of its class. Raises TypeError for the rest."""
     if isinstance(argument, enum.Enum):
         return argument.name
     if isinstance(argument, Handle):
@@ -175,6 +188,9 @@ def in_call(argument: Any) -> str:
         return str(argument)
     if isinstance(argument, str):
         return re.sub(r"[(),]", "_", argument)
+    struct = struct_of(argument)
+    if struct is not None:
+        return type(struct).__name__
     raise TypeError(f"{type(argument).__name__} cannot be an argument of a call in a capture")
 
 

@@ -45,6 +45,11 @@ def refuse(code: int) -> Any:
     return call
 
 
+def fill_in(_: Any, pointer: Any) -> int:
+    pointer.contents.used = 9
+    return 0
+
+
 def field(number: int, scope: int, value: int, refused: int = 0) -> SimpleNamespace:
     return SimpleNamespace(
         fieldId=number, scopeId=scope, nvmlReturn=refused, valueType=3, value=SimpleNamespace(ullVal=value)
@@ -71,6 +76,8 @@ def library() -> ModuleType:
             field(number, 0, 1000 * number, refused=3 * (number == 82)) for number in ids
         ],
         "nvmlDeviceGetComputeRunningProcesses": lambda _: [SimpleNamespace(pid=7, usedGpuMemory=None, name="secret")],
+        "nvmlDeviceGetGpuFabricInfoV": fill_in,
+        "nvmlDeviceGetOdd": lambda *_: 1,
         "nvmlGpmMetricsGet": lambda struct: struct,
     }
     vars(module).update(answers, NVMLError=RefusedError, NVML_CONSTANT=5)
@@ -91,7 +98,9 @@ def recorded(recorder: Recorder) -> Capture:
     for name in ("FanSpeed", "PowerUsage"):
         with pytest.raises(RefusedError):
             getattr(module, f"nvmlDeviceGet{name}")(handle)
+    module.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.pointer(Memory(100, 7)))
     module.nvmlGpmMetricsGet(Memory())
+    module.nvmlDeviceGetOdd(handle, object())
     assert module.NVML_CONSTANT == 5
     recorder.moment(0.0)
     return load_capture(dump(recorder.capture(model="a model", source="this host", version="13")))
@@ -113,7 +122,7 @@ def test_calls_are_recorded_with_handles_as_names_and_structs_as_mappings() -> N
 def test_what_cannot_be_written_down_passes_through_and_is_told() -> None:
     recorder = Recorder()
     recorded(recorder)
-    assert recorder.left_out == {"nvmlGpmMetricsGet"}
+    assert recorder.left_out == {"nvmlDeviceGetOdd"}
 
 
 def test_what_identifies_the_hardware_and_its_users_is_replaced_the_same_everywhere() -> None:
@@ -139,6 +148,13 @@ def test_a_recording_replays_as_what_was_recorded() -> None:
     assert module.nvmlDeviceGetMemoryInfo(handle, 2).used == 7
     with pytest.raises(RefusedError):
         module.nvmlDeviceGetFanSpeed(handle)
+
+
+def test_a_struct_that_is_given_is_filled_in_again() -> None:
+    replay = Replay(recorded(Recorder(Redactor(key=KEY))))
+    memory = Memory()
+    assert replay.nvmlDeviceGetGpuFabricInfoV(replay.nvmlDeviceGetHandleByIndex(0), ctypes.pointer(memory)) == 0
+    assert (memory.total, memory.used) == (100, 9)
 
 
 def test_later_moments_hold_what_changed() -> None:
