@@ -88,6 +88,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.set_defaults(command=_doctor)
     _add_sources(doctor)
+    doctor.add_argument(
+        "--json",
+        dest="as_json",
+        action="store_true",
+        help="print all of it as JSON, with a redacted recording of what the libraries and the kernel answered",
+    )
     check = commands.add_parser(
         "check-config",
         help="tell what is wrong with a configuration file",
@@ -224,7 +230,7 @@ def _doctor(options: argparse.Namespace) -> int:
         check_scenario(config)
     from exporter.doctor.command import doctor  # noqa: PLC0415 -- as above
 
-    text, code = doctor(config)
+    text, code = doctor(config, as_json=options.as_json)
     return _write(text) or code
 
 

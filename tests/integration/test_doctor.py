@@ -1,5 +1,6 @@
 """The command `doctor` as an operator runs it: over simulated GPUs, over a library that is missing or broken."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from exporter.captures.format import load_capture
+from exporter.captures.replay import Replay
+from exporter.providers.nvidia import open_library
+from exporter.providers.protocol import OpenContext
 from exporter.providers.simulated.machine import Machine
+from exporter.providers.simulated.provider import open_machine
 from exporter.providers.simulated.scenario import load_scenario
+from exporter.supervision.schedule import EVERYTHING
 from tests.native.plan import standin_environment, write_plan
 
 ONE = "devices: [{model: H100-SXM, load: {pattern: constant, watts: 400}}]\n"
@@ -63,3 +70,30 @@ def test_a_wrong_option_is_told_in_a_line(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("gpu-exporter: ")
     assert "Traceback" not in done.stderr
+
+
+def test_the_recording_replays_and_keeps_the_secrets_of_the_host(tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan", Machine(load_scenario(ONE, name="one.yaml"), time.monotonic() - 1000))
+    done = doctor(tmp_path, "--provider", "nvidia", "--json", env=standin_environment(tmp_path / "plan"))
+    assert (done.returncode, done.stderr) == (0, "")
+    told = json.loads(done.stdout)
+    assert told["verdict"] == "fine"
+    assert told["not_captured"] == {}
+    (device,) = told["providers"]["nvidia"]["devices"]
+    assert device["readings"]["power_watts"]["source"] == "nvidia"
+    capture = load_capture(json.dumps(told["captures"]["nvidia"]))
+    assert capture.seen == "hardware"
+    assert len(capture.moments) == 2
+    library = Replay(capture)
+    context = OpenContext(between_calls=lambda: None, root=tmp_path / "nowhere")
+    provider = open_library(library, context).provider
+    (replayed,) = provider.devices()
+    assert replayed.model == device["model"]
+    sample = provider.read(replayed, EVERYTHING)
+    assert sample.power_watts == pytest.approx(400, rel=0.05)
+    machine = Machine(load_scenario(ONE, name="one.yaml"), time.monotonic() - 1000)
+    (original,) = open_machine(machine, context).provider.devices()
+    assert original.serial
+    assert original.serial not in done.stdout
+    assert original.key.removeprefix("GPU-") not in done.stdout
+    assert replayed.key.startswith("GPU-")
