@@ -31,9 +31,9 @@ def read_energy(calls: Calls, package: Package, default_limit: float | None, rea
     """Read power, limits and accumulator of the package, as fields of Sample."""
     power, limit = _read_power(calls, package, readings)
     counter, counter_at = _read_counter(calls, package, readings)
-    if package.group and not power.watts:
-        # The second die of an MI250 has no sensor: it answers 0 or "N/A", and its accumulator stands still.
-        power, counter, counter_at = _Power(), None, None
+    if package.group and power.watts is None:
+        # The second die of an MI250 has no sensor, and its accumulator stands still.
+        counter, counter_at = None, None
     return {
         "power_watts": power.watts,
         "power_kind": power.kind,
@@ -80,10 +80,13 @@ def _read_power(calls: Calls, package: Package, readings: Readings) -> tuple[_Po
 
 
 def _choose(info: Mapping[str, Any], readings: Readings) -> _Power:
-    """Take the first source with a value; one that says 0 yields to one that says more."""
-    found = [_Power(readings.number("power_watts", info.get(key), WATTS), kind) for key, kind in _SOURCES]
-    found = [power for power in found if power.watts is not None]
-    return next((power for power in found if power.watts), found[0] if found else _Power())
+    """Take the first source that says more than 0.
+
+    The unit is a watt, and what draws none does not answer: 0 is what is said by APUs that do not know, by the second
+    die of an MI250, and by an MI350X for the first seconds after its driver was loaded.
+    """
+    found = (_Power(readings.number("power_watts", info.get(key), WATTS), kind) for key, kind in _SOURCES)
+    return next((power for power in found if power.watts), _Power())
 
 
 def _read_counter(calls: Calls, package: Package, readings: Readings) -> tuple[float | None, float | None]:

@@ -65,10 +65,15 @@ def own_memories(shown: list[Memory]) -> list[Memory]:
     return [Memory(None, shares.pop() if len(shares) == 1 else None), *others]
 
 
-def _busy(lists: object, number: int, readings: Readings) -> float | None:
-    """Return the mean over the compute dies of a partition; the rest of its list is "N/A"."""
-    if not isinstance(lists, list) or number >= len(lists) or not isinstance(lists[number], list):
-        return None
-    dies = [readings.number("partitions", raw, RATIO, per=_PERCENT) for raw in lists[number]]
+def _busy(told: object, number: int, readings: Readings) -> float | None:
+    """Return the mean over the compute dies of a partition; the rest of its list is "N/A".
+
+    `told`: a list for each partition; in what the vendor's tool makes of it, by name of the partition.
+    """
+    if isinstance(told, dict):
+        raws = told.get(f"xcp_{number}")
+    else:
+        raws = told[number] if isinstance(told, list) and number < len(told) else None
+    dies = [readings.number("partitions", raw, RATIO, per=_PERCENT) for raw in raws] if isinstance(raws, list) else []
     known = [die for die in dies if die is not None]
     return sum(known) / len(known) if known else None

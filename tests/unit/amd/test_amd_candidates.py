@@ -1,6 +1,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,3 +120,44 @@ def test_other_users_of_the_gpus_cannot_hold_us_up_by_a_lock(tmp_path: Path) -> 
     environment: dict[str, str] = {}
     open_library(tmp_path, environment)
     assert environment == {"RSMI_MUTEX_THREAD_ONLY": "1"}
+
+
+class Recorder:
+    """Stands before a module, as one that records calls does."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked.append(name)
+        return getattr(self._module, name)
+
+
+def test_all_calls_are_made_on_what_stands_before_the_module(tmp_path: Path) -> None:
+    put(tmp_path / "opt/rocm", WORKS.replace("VERSION", "2"))
+    wrapped: list[Recorder] = []
+
+    def wrap(module: Any) -> Recorder:
+        wrapped.append(Recorder(module))
+        return wrapped[-1]
+
+    library = open_library(tmp_path, {}, wrap)
+    library.close()
+    (recorder,) = wrapped
+    assert library.module is recorder
+    assert [name for name in recorder.asked if name.startswith("amdsmi_")] == [
+        "amdsmi_init",
+        "amdsmi_get_lib_version",
+        "amdsmi_shut_down",
+    ]
+
+
+def test_a_function_that_the_package_forgets_to_name_is_found(tmp_path: Path) -> None:
+    folder = put(tmp_path / "opt/rocm", f"{WORKS.replace('VERSION', '2')}\nfrom amdsmi import amdsmi_interface")
+    (folder / "amdsmi/amdsmi_interface.py").write_text("def amdsmi_get_afids_from_cper(record): return [17], 1\n")
+    try:
+        library = open_library(tmp_path, {})
+        assert library.module.amdsmi_get_afids_from_cper(b"") == ([17], 1)
+    finally:
+        sys.modules.pop("amdsmi.amdsmi_interface", None)

@@ -1,5 +1,7 @@
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -332,3 +334,98 @@ def test_a_default_limit_that_breaks_is_counted_and_asked_for_again() -> None:
     assert sample.failed == ("power_limit_watts",)
     handle.answers["amdsmi_get_power_cap_info"] = {"default_power_cap": 400}
     assert opened.read(device, ALL).power_limit_default_watts == 400
+
+
+def test_calls_are_made_one_after_the_other_by_one_thread() -> None:
+    """Below ROCm 7.2 the library mixes up the devices of calls that overlap."""
+    under_way = [0]
+    overlaps: list[str] = []
+    threads: set[int] = set()
+
+    def begin(name: str) -> None:
+        if under_way != [0]:
+            overlaps.append(name)
+        under_way[0] += 1
+        threads.add(threading.get_ident())
+
+    def end() -> None:
+        under_way[0] = 0
+
+    handle = gpu(gpu_process_list=[], gpu_metrics_info={"num_partition": 1}, gpu_asic_info={"asic_serial": "0x1"})
+    module = Nested(handle, end=end)
+    module.on_call = begin
+    urgent: list[Sample] = []
+
+    def serve() -> None:
+        assert under_way == [0]
+        if len(urgent) < 50 and known:
+            urgent.append(Sample(device=known[0]))  # before it reads, so that it is not served within itself for ever
+            urgent[-1] = opened.read(known[0], frozenset({Group.ENERGY}))
+
+    known: list[Device] = []
+    opened = provider(module, between_calls=serve)
+    known.extend(opened.devices())
+    opened.read(known[0], ALL)
+    assert len(urgent) == 50
+    assert overlaps == []
+    assert threads == {threading.get_ident()}
+
+
+class Nested(FakeAmdsmi):
+    """Says when a call is over."""
+
+    def __init__(self, *handles: Handle, end: Callable[[], None]) -> None:
+        super().__init__(*handles)
+        self._end = end
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        call = super().__getattr__(name)
+
+        def ended(*arguments: Any) -> Any:
+            try:
+                return call(*arguments)
+            finally:
+                self._end()
+
+        return ended
+
+
+def test_the_vram_in_use_is_never_asked_for_in_the_way_that_opens_kfd() -> None:
+    """Whatever else fails: the worker would be listed as a user of every GPU until it ends."""
+    for code in (None, 2, 14):
+        usage = {"vram_total": 10, "vram_used": 5} if code is None else error(code)
+        module = FakeAmdsmi(gpu(gpu_vram_usage=usage, gpu_memory_total=2**37, gpu_memory_usage=5), gpu())
+        opened = provider(module)
+        for device in opened.devices():
+            opened.read(device, ALL)
+        asked = set(module.asked)
+        assert ("amdsmi_get_gpu_memory_usage", "GTT") in asked
+        assert ("amdsmi_get_gpu_memory_usage", "VIS_VRAM") in asked
+        assert ("amdsmi_get_gpu_memory_usage", "VRAM") not in asked
+
+
+def test_firmware_is_asked_for_once_for_each_enumeration() -> None:
+    def block(name: str, version: str) -> dict[str, Any]:
+        return {"fw_name": SimpleNamespace(name=name), "fw_version": version}
+
+    listed = [
+        block("AMDSMI_FW_ID_PM", "00.85.110.00"),
+        block("FW_ID_TA_RAS", "1B.36.02.0D"),
+        block("AMDSMI_FW_ID_SDMA7", "24"),
+        block("AMDSMI_FW_ID_VCN", "00.00.00.00"),
+        {"fw_name": 3, "fw_version": None},
+        "N/A",
+    ]
+    module = FakeAmdsmi(gpu(gpu_vbios_info={"version": "113-M3"}, fw_info={"fw_list": listed}))
+    opened = provider(module)
+    (device,) = opened.devices()
+    for _ in range(3):
+        opened.read(device, ALL)
+    assert device.firmware == {"vbios": "113-M3", "power_management": "00.85.110.00", "ras": "1B.36.02.0D"}
+    assert module.calls.count("amdsmi_get_fw_info") == 1
+
+
+@pytest.mark.parametrize("answer", [error(2), ValueError("80 is not a valid AmdSmiFwBlock"), {"fw_list": "N/A"}, None])
+def test_firmware_that_the_package_has_no_name_for_costs_nothing_else(answer: Any) -> None:
+    (device,) = provider(FakeAmdsmi(gpu(fw_info=answer, gpu_vbios_info={"version": "113-M3"}))).devices()
+    assert device.firmware == {"vbios": "113-M3"}

@@ -22,7 +22,8 @@ MIB = 2**20
         ({"socket_power": 2**64 - 1, "current_socket_power": 65535, "average_socket_power": 65535}, None, None),
         ({"socket_power": 255, "current_socket_power": 255, "average_socket_power": "N/A"}, 255, "instant"),
         ({"current_socket_power": 0, "average_socket_power": 38}, 38, "average"),
-        ({"current_socket_power": 0, "average_socket_power": "N/A"}, 0, "instant"),
+        ({"current_socket_power": 0, "average_socket_power": "N/A"}, None, None),
+        ({"socket_power": 0, "current_socket_power": 0, "average_socket_power": 0}, None, None),
         (
             {"socket_power": 300, "current_socket_power": 300, "average_socket_power": "N/A", "ubb_power": 3000},
             300,
@@ -134,16 +135,18 @@ def test_activity_is_a_percentage_or_nothing(
     assert sample.memory_controller_utilization_ratio == pytest.approx(0.41)
 
 
-def test_memory_is_in_bytes_and_never_asked_for_in_the_way_that_opens_kfd() -> None:
-    def usage(kind: str) -> int:
-        assert kind == "GTT"
-        return 25_258_000 * 1024
-
+def test_memory_is_in_bytes_by_kind() -> None:
+    used, size = {"GTT": 25_258_000 * 1024, "VIS_VRAM": 7 * MIB}, {"GTT": 2**36, "VIS_VRAM": 256 * MIB}
     sample = read(
-        gpu(gpu_vram_usage={"vram_total": 192, "vram_used": 48}, gpu_memory_usage=usage, gpu_memory_total=2**36)
+        gpu(
+            gpu_vram_usage={"vram_total": 192, "vram_used": 48},
+            gpu_memory_usage=used.get,
+            gpu_memory_total=size.get,
+        )
     )
     assert (sample.memory_size_bytes, sample.memory_used_bytes) == (192 * MIB, 48 * MIB)
     assert (sample.system_memory_size_bytes, sample.system_memory_used_bytes) == (2**36, 25_258_000 * 1024)
+    assert (sample.memory_visible_size_bytes, sample.memory_visible_used_bytes) == (256 * MIB, 7 * MIB)
 
 
 def test_without_permission_for_the_render_node_the_size_of_memory_is_still_known() -> None:

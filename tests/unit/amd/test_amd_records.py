@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.metrics import FATAL_EVENTS
 from exporter.model import ErrorEvent, Group
 from tests.unit.amd.vendor import STARTED, FakeAmdsmi, Handle, error, gpu, provider
 
@@ -80,6 +81,14 @@ def test_a_record_is_told_once_with_its_severity_its_numbers_and_its_time() -> N
     )
     ring.add(18)
     assert [codes(look()) for _ in range(2)] == [["18"], []]
+
+
+def test_a_fatal_record_is_a_series_before_there_is_one() -> None:
+    ring = Ring()
+    ring.add(1, at=STARTED - 5)
+    sample = listening(ring)()
+    assert sample.error_event_kinds == ("afid", "ras")
+    assert FATAL_EVENTS["ras"] == ("fatal",)
 
 
 def test_what_was_recorded_before_the_start_is_not_told() -> None:
