@@ -41,4 +41,7 @@ def outermost(reading: Reading) -> str:
 
 
 def _width(reading: Reading, name: str, path: str) -> float | None:
-    return reading.number(name, path, LINK_WIDTH, live=False) or None  # 0: the link is down, 255 is rejected
+    width = reading.number(name, path, LINK_WIDTH, live=False)
+    if width == 0:  # it is down
+        reading.sources.pop(name, None)
+    return width or None

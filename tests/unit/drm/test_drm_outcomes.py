@@ -1,0 +1,209 @@
+"""Asleep, gone, refused, broken: what the driver says decides, and no card is woken to be asked."""
+
+from pathlib import Path
+
+import pytest
+
+from exporter.model import Device, Group
+from exporter.providers.drm import open_drm
+from exporter.providers.protocol import OpenContext, ProviderError
+from tests.drm import EIO, ENODEV, EPERM, card, write
+from tests.unit.drm.bench import ALL, Bench, radeon
+
+ENERGY = frozenset({Group.ENERGY})
+SLEEP = {"power/runtime_status": "suspended"}
+WAKE = {"power/runtime_status": "active"}
+# What amdgpu answers of its own memory, without asking the card.
+HARMLESS = {"runtime_status", "uevent", "vendor", "device", "revision", "unique_id", "product_name", "serial_number"}
+HARMLESS |= {"vbios_version", "name", "smc_fw_version", "vce_fw_version"}
+
+
+@pytest.mark.parametrize("status", ["suspended", "suspending"])
+def test_a_card_that_sleeps_is_asked_for_nothing_that_would_wake_it(tmp_path: Path, status: str) -> None:
+    card(tmp_path, 0, radeon(current_compute_partition="SPX") | {"power/runtime_status": status})
+    bench = Bench(tmp_path)
+    bench.answers.asked.clear()
+    sample = bench.read()
+    assert sample.asleep
+    assert sample.device.key == "a32343daf897162a"
+    names = {path.rpartition("/")[2] for path in bench.answers.asked}
+    assert {name for name in names if not name.endswith("_label")} <= HARMLESS
+
+
+def test_the_state_of_power_is_asked_first(tmp_path: Path) -> None:
+    card(tmp_path, 0, radeon())
+    bench = Bench(tmp_path)
+    (device,) = bench.provider.devices()
+    bench.answers.asked.clear()
+    bench.provider.read(device, ALL)
+    assert bench.answers.asked[0].endswith("power/runtime_status")
+
+
+def test_one_that_slept_when_it_was_listed_is_described_once_it_is_awake(tmp_path: Path) -> None:
+    device = card(tmp_path, 0, radeon(current_compute_partition="SPX", current_memory_partition="NPS1") | SLEEP)
+    bench = Bench(tmp_path)
+    (sketch,) = bench.provider.devices()
+    assert (sketch.key, sketch.memory_kind, sketch.partition_mode) == ("a32343daf897162a", "dedicated", None)
+    write(device, WAKE)
+    assert bench.provider.read(sketch, ALL).device.partition_mode == "SPX/NPS1"
+    write(device, SLEEP)
+    (kept,) = bench.provider.devices()
+    assert kept.partition_mode == "SPX/NPS1"
+    assert bench.provider.read(kept, ALL).asleep
+
+
+def test_a_driver_that_refuses_its_sensors_says_that_the_card_sleeps(tmp_path: Path) -> None:
+    # From Linux 6.15; the state of power may have changed since it was read.
+    card(tmp_path, 0, radeon())
+    bench = Bench(tmp_path)
+    (device,) = bench.provider.devices()
+    sensors = ("power1_average", "power1_input", "power1_cap", "power1_cap_default", "_busy_percent", "gpu_metrics")
+    more = (
+        "temp1_input",
+        "temp2_input",
+        "temp3_input",
+        "freq1_input",
+        "freq2_input",
+        "pwm1",
+        "_err_count",
+        "replay_count",
+    )
+    bench.answers.errors = dict.fromkeys((*sensors, *more), EPERM)
+    for groups in (ENERGY, ALL):
+        sample = bench.provider.read(device, groups)
+        assert sample.asleep
+        assert sample.failed == ()
+        assert sample.power_watts is None
+
+
+def test_one_that_fell_asleep_under_the_read_is_asleep(tmp_path: Path) -> None:
+    device = card(tmp_path, 0, radeon())
+    bench = Bench(tmp_path)
+    (known,) = bench.provider.devices()
+    bench.answers.errors = {"temp1_input": EPERM}
+    bench.answers.before = lambda path: write(device, SLEEP) if path.endswith("temp1_input") else None
+    assert bench.provider.read(known, ALL).asleep
+
+
+def test_a_single_reading_that_is_forbidden_on_a_card_that_gives_others_failed(tmp_path: Path) -> None:
+    card(tmp_path, 0, radeon())
+    bench = Bench(tmp_path)
+    bench.answers.errors = {"umc_err_count": EPERM}
+    sample = bench.read()
+    assert not sample.asleep
+    assert sample.failed == ("ecc_errors",)
+    assert sample.power_watts == 97
+
+
+def test_without_permission_is_not_asleep(tmp_path: Path) -> None:
+    card(tmp_path, 0, radeon())
+    bench = Bench(tmp_path)
+    bench.answers.errors = {"hwmon3/power1_average": 13, "hwmon3/power1_input": 13}
+    sample = bench.read()
+    assert not sample.asleep
+    assert "power_watts" in sample.failed
+
+
+def test_no_such_device_to_all_questions_is_a_card_that_is_gone(tmp_path: Path) -> None:
+    card(tmp_path, 0, radeon())
+    bench = Bench(tmp_path)
+    (device,) = bench.provider.devices()
+    bench.answers.errors = {"": ENODEV}
+    assert bench.provider.read(device, ALL).lost
+
+
+def test_no_such_device_to_one_question_is_a_sensor_that_it_does_not_have(tmp_path: Path) -> None:
+    # nouveau says so of the temperature of cards without a sensor.
+    card(tmp_path, 0, radeon())
+    bench = Bench(tmp_path)
+    bench.answers.errors = {"temp1_input": ENODEV}
+    sample = bench.read()
+    assert not sample.lost
+    assert sample.temperature_celsius == {"hotspot": 61, "memory": 70}
+    assert sample.failed == ()
+
+
+def test_a_card_off_the_bus_is_lost(tmp_path: Path) -> None:
+    device = card(tmp_path, 0, radeon())
+    bench = Bench(tmp_path)
+    (known,) = bench.provider.devices()
+    bench.answers.errors = {"gpu_metrics": EIO, "power1_average": EIO}
+    assert not bench.provider.read(known, ALL).lost
+    (device / "config").write_bytes(b"\xff" * 64)
+    assert bench.provider.read(known, ALL).lost
+
+
+def test_a_card_whose_folder_is_gone_is_lost_and_comes_back(tmp_path: Path) -> None:
+    write(tmp_path, {"other": ""})
+    device = card(tmp_path, 0, radeon())
+    bench = Bench(tmp_path)
+    (known,) = bench.provider.devices()
+    away = device.with_name("away")
+    link, gone = tmp_path / "sys/class/drm/card0", tmp_path / "sys/class/gone"
+    device.rename(away)
+    link.rename(gone)
+    sample = bench.provider.read(known, ALL)
+    assert sample.lost
+    assert sample.device == known
+    assert bench.provider.devices() == (known,)
+    away.rename(device)
+    # It is another card of the kernel's by then.
+    gone.rename(tmp_path / "sys/class/drm/card7")
+    bench.now += 6
+    again = bench.provider.read(known, ALL)
+    assert not again.lost
+    assert again.power_watts == 97
+
+
+def test_one_that_is_gone_is_looked_for_now_and_then(tmp_path: Path) -> None:
+    card(tmp_path, 0, radeon())
+    bench = Bench(tmp_path)
+    stranger = Device(vendor="amd", key="0000:ff:1f.0", pci_address="0000:ff:1f.0")
+    assert bench.provider.read(stranger, ENERGY).lost
+    bench.answers.asked.clear()
+    bench.now += 4
+    assert bench.provider.read(stranger, ENERGY).lost
+    assert bench.answers.asked == []
+    bench.now += 2
+    assert bench.provider.read(stranger, ENERGY).lost
+    assert bench.answers.asked != []
+
+
+def test_one_card_that_is_lost_costs_the_others_nothing(tmp_path: Path) -> None:
+    card(tmp_path, 0, radeon(), address="0000:03:00.0")
+    card(tmp_path, 1, radeon(unique_id="b32343daf897162a"), address="0000:83:00.0", minor=129)
+    bench = Bench(tmp_path)
+    first, second = bench.provider.devices()
+    bench.answers.errors = {f"card0/device/{path}": ENODEV for path in radeon()}
+    assert bench.provider.read(first, ALL).lost
+    assert bench.provider.read(second, ALL).power_watts == 97
+
+
+def test_a_request_for_energy_is_served_in_the_middle_of_a_read(tmp_path: Path) -> None:
+    card(tmp_path, 0, radeon())
+    bench = Bench(tmp_path)
+    (device,) = bench.provider.devices()
+    served = []
+
+    def serve(path: str) -> None:
+        if path.endswith("gpu_busy_percent"):
+            served.append(bench.provider.read(device, ENERGY))
+
+    bench.answers.before = serve
+    sample = bench.provider.read(device, ALL)
+    assert [one.power_watts for one in served] == [97]
+    assert sample.power_watts == 97
+    assert sample.failed == sample.rejected == ()
+
+
+def test_a_host_that_has_no_cards_any_more_lists_those_that_are_lost(tmp_path: Path) -> None:
+    card(tmp_path, 0, radeon())
+    bench = Bench(tmp_path)
+    known = bench.provider.devices()
+    (tmp_path / "sys/class/drm").rename(tmp_path / "sys/class/away")
+    assert bench.provider.devices() == known
+    assert bench.read().lost
+    bench.provider.close()
+    bench.provider.close()
+    with pytest.raises(ProviderError, match="no device"):
+        open_drm(OpenContext(between_calls=lambda: None, root=tmp_path))
