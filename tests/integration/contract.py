@@ -36,10 +36,10 @@ class Between:
             urgent()
 
 
-def main(name: str, scenario: str, sound: str) -> None:
+def main(name: str, scenario: str, sound: str, root: str) -> None:
     """`sound`: whether the machine is; else some of its readings are beyond all bounds, and some calls fail."""
     if sound == "sound":
-        whole(name, scenario)
+        whole(name, scenario, Path(root))
     else:
         broken(name, scenario)
 
@@ -58,9 +58,9 @@ def broken(name: str, scenario: str) -> None:
     assert {"ecc_errors", "memory_used_bytes"} <= failed, failed
 
 
-def whole(name: str, scenario: str) -> None:
+def whole(name: str, scenario: str, root: Path) -> None:
     between = Between()
-    provider, version = PROVIDERS[name].open(OpenContext(between_calls=between, scenario=scenario))
+    provider, version = PROVIDERS[name].open(OpenContext(between_calls=between, scenario=scenario, root=root))
     assert version is None or version.isprintable()
     devices = provider.devices()
     assert devices

@@ -12,6 +12,7 @@ import pytest
 from exporter.providers import PROVIDERS
 from exporter.providers.simulated.machine import Machine
 from exporter.providers.simulated.scenario import load_scenario
+from tests.drm import write_cards
 from tests.integration.daemon import ROOT
 from tests.native.amdsmi_layout import amdsmi_tree
 from tests.native.plan import standin_environment, write_plan
@@ -31,12 +32,20 @@ devices:
   - {{model: RX-9070, load: {{pattern: constant}}}}
 """,
 }
+MACHINES["drm"] = MACHINES["amd"]
 MACHINES["simulated"] = MACHINES["nvidia"] + MACHINES["amd"].replace("\ndevices:\n", "")
 
-STANDINS: Mapping[str, Callable[[Path, Path], Mapping[str, str]]] = {
-    "nvidia": lambda plan, _: standin_environment(plan),
-    "amd": lambda plan, folder: {**amdsmi_tree("7.0.2", folder), "GPU_EXPORTER_PLAN": str(plan)},
-    "simulated": lambda _plan, _folder: {},
+
+def files_of_drm(machine: Machine, folder: Path) -> Mapping[str, str]:
+    write_cards(folder, machine, 1000.0)
+    return {}
+
+
+STANDINS: Mapping[str, Callable[[Machine, Path, Path], Mapping[str, str]]] = {
+    "nvidia": lambda _machine, plan, _folder: standin_environment(plan),
+    "amd": lambda _machine, plan, folder: {**amdsmi_tree("7.0.2", folder), "GPU_EXPORTER_PLAN": str(plan)},
+    "drm": lambda machine, _plan, folder: files_of_drm(machine, folder),
+    "simulated": lambda _machine, _plan, _folder: {},
 }
 """What makes a process load a provider's stand-in: each provider needs one, and a machine above."""
 
@@ -48,6 +57,7 @@ FAILING = {
     "      - {kind: error, call: amdsmi_get_gpu_vram_usage, status: 8}",
     "simulated": "- {kind: error, call: errors, status: 8}\n      - {kind: error, call: memory, status: 8}",
 }
+FAILING["drm"] = FAILING["amd"]
 BROKEN = """
 devices:
   - model: %s
@@ -58,6 +68,7 @@ devices:
       %s
 """
 KINDS = {"nvidia": ("H100-SXM", "encoder", "gpu"), "amd": ("RX-9070", "media", "hotspot")}
+KINDS["drm"] = KINDS["amd"]
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -74,8 +85,10 @@ def test_what_breaks_has_the_same_name_with_every_provider(provider: str, tmp_pa
 def ask(provider: str, text: str, sound: str, tmp_path: Path) -> None:
     scenario, plan = tmp_path / "scenario.yaml", tmp_path / "plan"
     scenario.write_text(text)
-    write_plan(plan, Machine(load_scenario(text), time.monotonic() - 1000))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **STANDINS[provider](plan, tmp_path)}
-    command = [sys.executable, "-m", "tests.integration.contract", provider, str(scenario), sound]
+    machine = Machine(load_scenario(text), time.monotonic() - 1000)
+    write_plan(plan, machine)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **STANDINS[provider](machine, plan, tmp_path)}
+    root = str(tmp_path) if provider == "drm" else "/"
+    command = [sys.executable, "-m", "tests.integration.contract", provider, str(scenario), sound, root]
     done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
