@@ -55,12 +55,6 @@ def test_links_have_their_number_and_count_bytes(look: Look, version: str) -> No
     assert sample.get("failed", []) == sample.get("rejected", []) == []
 
 
-@pytest.mark.parametrize("version", WHEELS)
-def test_a_card_without_links_has_none(look: Look, version: str) -> None:
-    (sample,) = look(version, machine("- {model: RX-9070}")).samples
-    assert "links" not in sample
-
-
 @pytest.mark.parametrize("version", KEEPS_RECORDS)
 def test_what_the_driver_recorded_since_the_start_is_told_once(look: Look, version: str) -> None:
     before = bare(mi300x(record(1), records_readable=1))
@@ -83,7 +77,7 @@ def test_an_empty_ring_and_one_that_may_not_be_read_are_no_failure(look: Look, v
     assert "failed" not in sample
 
 
-@pytest.mark.parametrize("version", WHEELS)
+@pytest.mark.parametrize("version", ["6.0.2", "6.1.2", "6.3.3", "7.0.2"])
 def test_firmware_that_matters_is_named_alike_in_all_releases(look: Look, version: str) -> None:
     card = mi300x(firmware_pm=0x55413D10, firmware_ta_ras=0x1B36020D, firmware_rlc=150, firmware_sdma1=9)
     (device,) = look(version, bare(card)).devices
@@ -134,3 +128,34 @@ def test_the_stand_in_ends_who_asks_for_the_vram_in_use_in_the_way_that_opens_kf
         env={**os.environ, **environment, "PYTHONPATH": f"{environment['ROCM_PATH']}/share/amd_smi"},
     )
     assert done.returncode == -signal.SIGABRT, done.stderr
+
+
+MODES = [
+    ("7.0.2", "SPX", "NPS1", 1),
+    ("6.2.4", "DPX", "NPS1", 2),
+    ("7.0.2", "DPX", "NPS1", 2),
+    ("7.0.2", "QPX", "NPS4", 4),
+    ("6.2.4", "CPX", "NPS4", 8),
+    ("7.0.2", "CPX", "NPS4", 8),
+]
+
+
+@pytest.mark.parametrize(("version", "compute", "memory", "count"), MODES)
+def test_in_each_mode_a_card_is_one_package_and_is_counted_once(
+    look: Look, version: str, compute: str, memory: str, count: int
+) -> None:
+    """On a release that repeats the readings of the card for each partition, and on one that does not."""
+    parts = f"[{', '.join(['{}'] * count)}]" if count > 1 else "[]"
+    texts = f"{{compute_partition: {compute}, memory_partition: {memory}}}"
+    card = f"{{model: MI300X, load: {{pattern: constant, watts: 500}}, texts: {texts}, partitions: {parts}}}"
+    seen = look(version, machine(f"- {card}\n- {card}"))
+    assert [device["partition_mode"] for device in seen.devices] == [f"{compute}/{memory}"] * 2
+    assert sum(sample["power_watts"] for sample in seen.samples) == 1000
+    for sample in seen.samples:
+        assert sample["power_limit_watts"] == 750
+        assert sample["energy_counter_joules"] > 0
+        assert sample["temperature_celsius"].keys() == {"hotspot", "memory"}
+        partitions = sample["partitions"]
+        assert [part["partition"] for part in partitions] == [str(n) for n in range(count if count > 1 else 0)]
+        assert sum(part.get("memory_size_bytes", 0) for part in partitions) <= sample["memory_size_bytes"]
+        assert "failed" not in sample
