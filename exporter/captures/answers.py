@@ -2,8 +2,8 @@
 
 Numbers, texts, lists and mappings stand for themselves; a mapping is a dict or a struct. What is none of these is a
 mapping of one key that begins with a dollar sign: a handle by its name, a refusal by the vendor's status, bytes in
-base64, an exception of Python by its kind, text that is not UTF-8, and what a call filled into a struct that it was
-given.
+base64, a member of an enumeration by its name, an exception of Python by its kind, text that is not UTF-8, and what a
+call filled into a struct that it was given.
 """
 
 import base64
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from exporter.validation import join, shown
 
 HANDLE, ERROR, BYTES = "$handle", "$error", "$bytes"
-RAISES, UNDECODABLE, FILLS = "$raises", "$undecodable", "$fills"
+MEMBER, RAISES, UNDECODABLE, FILLS = "$member", "$raises", "$undecodable", "$fills"
 FIELD_VALUES = "nvmlDeviceGetFieldValues"
 """Its answers are a table: by field, or field/scope, the value or a refusal."""
 ANY = "*"
@@ -26,13 +26,19 @@ _EXCEPTIONS: Mapping[str, type[Exception]] = {
     for kind in (KeyError, ValueError, OSError, AttributeError, TypeError, IndexError, RuntimeError, MemoryError)
 }
 _CALL = re.compile(r"(?P<function>[A-Za-z_]\w*)(?:\((?P<arguments>[^()]*)\))?", re.ASCII)
-_NAME = re.compile(r"[A-Za-z_]\w{0,30}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_]\w{0,60}", re.ASCII)
 _FIELD = re.compile(r"(?P<field>\d{1,5})(?:/(?P<scope>\d{1,10}))?", re.ASCII)
 _HIGHEST_STATUS = 2**32 - 1
 
 
 class Handle(NamedTuple):
     """What a library hands out to be asked about a device; two of one name are the same."""
+
+    name: str
+
+
+class Member(NamedTuple):
+    """Of an enumeration of the vendor's package."""
 
     name: str
 
@@ -132,6 +138,7 @@ def _undecodable(text: str) -> Raised:
 _MARKED: Mapping[str, Callable[[Any], Any]] = {
     HANDLE: Handle,
     ERROR: Refusal,
+    MEMBER: Member,
     BYTES: bytes_of,
     RAISES: lambda kind: Raised(_EXCEPTIONS[kind]("as recorded")),
     UNDECODABLE: _undecodable,
@@ -141,6 +148,7 @@ _WANTED = {
     HANDLE: "the name of a handle",
     ERROR: "a status of the vendor's library",
     BYTES: "base64",
+    MEMBER: "the name of a member",
     RAISES: f"one of {', '.join(_EXCEPTIONS)}",
     UNDECODABLE: "base64",
     FILLS: "members by name",
@@ -148,7 +156,7 @@ _WANTED = {
 
 
 def _fits(key: str, value: Any) -> bool:
-    if key == HANDLE:
+    if key in (HANDLE, MEMBER):
         return isinstance(value, str) and is_name(value)
     if key == ERROR:
         return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _HIGHEST_STATUS

@@ -2,10 +2,11 @@
 
 import base64
 import ctypes
+import enum
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from exporter.captures.answers import BYTES, HANDLE, Handle
+from exporter.captures.answers import BYTES, HANDLE, MEMBER, Handle, Member
 
 
 def plain(answer: Any, name: Callable[[int], str]) -> Any:
@@ -16,6 +17,8 @@ def plain(answer: Any, name: Callable[[int], str]) -> Any:
     address = address_of(answer)
     if address is not None:
         return {HANDLE: name(address)}
+    if isinstance(answer, enum.Enum):
+        return {MEMBER: answer.name}
     if answer is None or isinstance(answer, bool | int | float | str):
         return _base(answer)
     if isinstance(answer, bytes | bytearray):
@@ -51,7 +54,7 @@ def fill(struct: Any, members: Mapping[str, Any]) -> None:
     """
     known = {field[0] for field in struct._fields_}
     for name, value in members.items():
-        if name not in known or isinstance(value, Handle):
+        if name not in known or isinstance(value, Handle | Member):
             continue
         place = getattr(struct, name)
         if isinstance(value, dict):

@@ -11,13 +11,13 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from exporter.captures.answers import BYTES, ERROR, HANDLE, RAISES, UNDECODABLE, bytes_of
+from exporter.captures.answers import BYTES, ERROR, HANDLE, MEMBER, RAISES, UNDECODABLE, bytes_of
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _HEX = re.compile(r"(?P<before>0x)?(?P<digits>[0-9a-f]{16})", re.IGNORECASE)
 _SECRET = re.compile(r"serial|unique_?id|hive_?id|fru_?id|uuid|clusterid|pdiid|ibguid|guid", re.IGNORECASE)
 """In the name of a function, key or file: what stands there identifies the hardware."""
-_KEPT = frozenset({HANDLE, ERROR, RAISES})
+_KEPT = frozenset({HANDLE, ERROR, MEMBER, RAISES})
 _NAMED = frozenset({"name", "container_name", "process_name"})
 """Of a process, where a call is about processes."""
 _LINE = re.compile(r"(?m)^(?P<name>\w+)(?P<gap>[ :\t]+)(?P<value>\S+)$")

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from exporter.captures import answers, files
-from exporter.captures.answers import Filled, Handle, Raised, Refusal
+from exporter.captures.answers import Filled, Handle, Member, Raised, Refusal
 from exporter.captures.format import SYSTEM, Capture, spelled
 from exporter.captures.plain import fill, struct_of
 
@@ -176,9 +176,7 @@ class _Members:
 
 def in_call(argument: Any) -> str:
     """Return an argument as a capture spells it, of a struct the name of its class. Raises TypeError for the rest."""
-    if isinstance(argument, enum.Enum):
-        return argument.name
-    if isinstance(argument, Handle):
+    if isinstance(argument, enum.Enum | Handle | Member):
         return argument.name
     if isinstance(argument, bytes):
         argument = argument.decode("utf-8", "replace")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.captures.answers import Handle, Raised, Refusal, decode
+from exporter.captures.answers import Handle, Member, Raised, Refusal, decode
 from exporter.captures.files import Link, Unreadable
 from exporter.captures.format import Capture, CaptureError, load_capture
 
@@ -86,6 +86,7 @@ def test_files_are_text_with_a_line_feed_unless_they_say_otherwise(capture: Capt
 def test_answers_that_are_no_plain_values_are_marked() -> None:
     assert decode({"$handle": "gpu0"}) == Handle("gpu0")
     assert decode([{"$error": 15}]) == [Refusal(15)]
+    assert decode({"fw_name": {"$member": "FW_ID_PM"}}) == {"fw_name": Member("FW_ID_PM")}
     assert decode({"name": {"$bytes": "/w=="}}) == {"name": b"\xff"}
     (raised,) = decode([{"$raises": "KeyError"}])
     assert isinstance(raised, Raised)
