@@ -4,6 +4,7 @@ AMD's driver lists on every GPU each process that ever opened /dev/kfd, launcher
 memory and no queue on this GPU is a bystander: counted, and left out.
 """
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
@@ -60,17 +61,27 @@ class Look(msgspec.Struct, frozen=True):
 class Onlooker:
     """Looks at the processes of the host, once for all GPUs of a pass.
 
-    `work`: as of `Scanner`. `clock`: seconds, monotonic. `pause` is called now and then during a look.
+    `work` and `scan_clock`: as of `Scanner`. `clock`: seconds, monotonic. `pause` is called now and then during a look.
     """
 
     def __init__(
-        self, proc: Proc, work: Collection[str], clock: Callable[[], float], pause: Callable[[], None]
+        self,
+        proc: Proc,
+        work: Collection[str],
+        clock: Callable[[], float],
+        pause: Callable[[], None],
+        scan_clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._proc = proc
         self._clock = clock
         self._tree = TreeReader(proc.root, proc.boottime, pause=pause)
-        self._scanner = Scanner(proc, work, pause=pause)
+        self._scanner = Scanner(proc, work, scan_clock, pause=pause)
+        self._everyone = False
         self._last: Look | None = None
+
+    @property
+    def newest(self) -> Look | None:
+        return self._last
 
     def look(self, key: str, *, everyone: bool) -> Look:
         """Look for the GPU with this key, unless that was done for another one of this pass.
@@ -86,14 +97,16 @@ class Onlooker:
         ):
             last.served.add(key)
             return last
+        # Of GPUs that differ in this one look serves all, so that each is of the time since the pass before.
+        self._everyone = self._everyone or everyone
         began = self._proc.boottime()
         tree = self._tree.read()
         graphics = None
         if not self._proc.foreign:  # its pids would be others than those of KFD
-            graphics = self._scanner.scan(tree.entries.keys() if tree and not everyone else ())
+            graphics = self._scanner.scan(tree.entries.keys() if tree and not self._everyone else ())
         seen = {pid: self._proc.look(pid, entry.began) for pid, entry in tree.entries.items()} if tree else {}
         nodes = read_topology(self._proc.root) if tree else []
-        self._last = Look(now, began, tree, nodes, graphics, everyone, seen, {key})
+        self._last = Look(now, began, tree, nodes, graphics, self._everyone, seen, {key})
         return self._last
 
 

@@ -7,6 +7,7 @@ from exporter.providers.drm.amdgpu import AmdgpuReader
 from exporter.providers.drm.amdgpu_identity import driver_version
 from exporter.providers.drm.cards import find_cards
 from exporter.providers.drm.files import Files, KernelFiles
+from exporter.providers.drm.intel import IntelReader
 from exporter.providers.drm.plain import PlainReader
 from exporter.providers.drm.provider import DrmProvider
 from exporter.providers.procfs import Proc, proc_of
@@ -24,7 +25,7 @@ def open_cards(
     provider = DrmProvider(
         root,
         files,
-        (AmdgpuReader(root), PlainReader(root)),
+        (AmdgpuReader(root), IntelReader(root), PlainReader(root)),
         proc_of(root, context.host) if proc is None else proc,
         clock=clock,
         pause=context.between_calls,

@@ -95,13 +95,22 @@ class DrmProvider:
         for card in find_cards(self._root, self._files):
             reading = Reading(card, self._files, self._pause)
             asleep = reading.suspended()
-            found.append((card, self._reader(card).identify(card, reading, asleep=asleep), asleep))
+            device = self._reader(card).identify(card, reading, asleep=asleep)
+            found.append((card, self._as_known(card, device), asleep))
         # A number that several cards have is that of none of them.
         seen = Counter(device.key for _, device, _ in found)
         return [
             (card, device if seen[device.key] == 1 else msgspec.structs.replace(device, key=card.name), asleep)
             for card, device, asleep in found
         ]
+
+    def _as_known(self, card: Card, device: Device) -> Device:
+        """Keep the key of a card whose number could not be read this time: it is no second card."""
+        at_its_place = (one for one in self._devices.values() if one.pci_address == card.pci_address)
+        before = next(at_its_place, None)
+        if before is None or card.pci_address is None or device.key != card.name:
+            return device
+        return msgspec.structs.replace(device, key=before.key)
 
     def _reader(self, card: Card) -> CardReader:
         return next((reader for reader in self._readers if card.driver in reader.drivers), self._readers[-1])
@@ -123,10 +132,10 @@ class DrmProvider:
             fields |= self._group(group, card, device, reading)
             ended = self._clock()
             taken_at[group], took[group] = (begun + ended) / 2, ended - begun
+        if reading.fell_asleep():  # told first: to ask whether it is gone would wake it
+            return Sample(device=device, asleep=True)
         if reading.lost():
             return Sample(device=device, lost=True)
-        if reading.fell_asleep():
-            return Sample(device=device, asleep=True)
         return Sample(
             device=device,
             taken_at=taken_at,
@@ -140,11 +149,14 @@ class DrmProvider:
     def _group(self, group: Group, card: Card, device: Device, reading: Reading) -> Mapping[str, Any]:
         reader = self._reader(card)
         if group is not Group.PROCESSES:
+            if group is Group.LOAD:
+                reading.use = self._processes.use(card)
             return reader.read(card, device, group, reading)
-        found = self._processes.read(card, device, reader.regions(device))
+        found, source = self._processes.read(card, device, reader.regions(device))
+        reading.sources["processes"] = source
         return {"processes": found.samples, "process_counts": found.counts}
 
 
 def _given(sources: Mapping[str, str], fields: Mapping[str, Any]) -> dict[str, str]:
     """Leave out the sources of readings that were dropped after all."""
-    return {name: source for name, source in sources.items() if fields.get(name) not in (None, {}, ())}
+    return {name: source for name, source in sources.items() if fields.get(name) not in (None, {})}

@@ -9,6 +9,7 @@ from typing import Any
 
 from exporter.providers.drm.cards import Card
 from exporter.providers.drm.files import Files
+from exporter.providers.fdinfo import DeviceUse
 from exporter.providers.sanitise import RATIO, Range, Readings, text
 
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP, errno.EINVAL, errno.ENODATA})
@@ -25,6 +26,8 @@ class Reading:
         self.readings = Readings()
         self.memo: dict[str, Any] = {}
         """What one group read and the next may use again."""
+        self.use: DeviceUse | None = None
+        """What DRM's clients were last found to have of the card; None: that is not known, or not of all of them."""
         self.sources: dict[str, str] = {}
         """Of metrics.READING_SOURCES, by field of Sample."""
         self._pause = pause
@@ -42,12 +45,13 @@ class Reading:
         name: str,
         path: str,
         bounds: Range,
+        scale: float = 1.0,
         *,
         per: float = 1.0,
         source: str = "sysfs",
         live: bool = True,
     ) -> float | None:
-        """Return the number in a file, / `per`, within `bounds`; None as of `Readings.number`, which is given `name`.
+        """Return the number in a file, x `scale` / `per`, within `bounds`; None as of `Readings.number`, given `name`.
 
         `live`: the driver asks the device for it, and so it answers only while the device is awake.
         """
@@ -60,7 +64,7 @@ class Reading:
         except ValueError:
             value = said
         # Thousandths and millionths: only all 64 bits are a sentinel, 65535 is 65.5 degrees.
-        return self.note(name, self.readings.number(name, value, bounds, per=per, bits=64), source)
+        return self.note(name, self.readings.number(name, value, bounds, scale, per=per, bits=64), source)
 
     def reject(self, name: str) -> None:
         """Note that what was said for a reading cannot be true."""

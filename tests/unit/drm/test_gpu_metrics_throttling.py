@@ -1,7 +1,7 @@
 """How long the firmware held clocks down is told by its own counters, against all that it counted meanwhile."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.providers.drm.gpu_metrics import Metrics, Throttling
@@ -32,6 +32,7 @@ def test_the_share_of_what_is_counted_is_a_share_of_the_time() -> None:
     assert seconds == {"sw_power_cap": 2.5, "hw_thermal": 1.0}
 
 
+@settings(deadline=None)
 @given(
     start=st.integers(0, WRAP - 1),
     steps=st.lists(st.tuples(st.integers(1, 1_000_000), st.floats(0, 1)), min_size=1, max_size=20),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.providers.fdinfo import DeviceUse, Scan, Scanner
@@ -219,6 +219,7 @@ def test_without_proc_nothing_is_known(tmp_path: Path) -> None:
 rows = st.lists(st.tuples(st.integers(10, 13), st.integers(1, 4), st.integers(0, 9)), max_size=12)
 
 
+@settings(max_examples=40, deadline=None)
 @given(rows)
 def test_the_memory_of_each_client_is_counted_exactly_once(
     tmp_path_factory: pytest.TempPathFactory, opened: list[tuple[int, int, int]]
@@ -369,6 +370,7 @@ def test_clients_of_a_gpu_that_sleeps_are_left_alone(bench: Bench) -> None:
 engine_steps = st.lists(st.integers(0, 2 * SECOND), min_size=2, max_size=6)
 
 
+@settings(max_examples=20, deadline=None)
 @given(engine_steps, engine_steps)
 def test_shares_are_shares(tmp_path_factory: pytest.TempPathFactory, one: list[int], other: list[int]) -> None:
     bench = Bench(tmp_path_factory.mktemp("shares"))
