@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -31,48 +32,51 @@ def mi300x(*rows: Row, texts: dict[str, str] | None = None, **numbers: float) ->
     )
 
 
-def record(number: int, **numbers: float) -> Row:
-    when = {"year": 26, "month": 11, "day": 30, "hour": 18, "minute": 4, "second": 31}
-    return Row("record", ALWAYS, numbers={"record": number, "severity": 2, "afid": 17, **when, **numbers})
+def event(kind: str, code: int, at: float) -> Row:
+    numbers = {"code": float(code), "at": at, "every": 0.0, "until": float("inf")}
+    return Row("event", ALWAYS, {"kind": kind}, numbers)
 
 
 @pytest.mark.parametrize("version", WHEELS)
 def test_links_have_their_number_and_count_bytes(look: Look, version: str) -> None:
-    traffic = {
-        "xgmi_0_receive_bytes": 5 * 1024.0,
-        "xgmi_0_transmit_bytes": 7 * 1024.0,
-        "xgmi_0_up": 1,
-        "xgmi_2_receive_bytes": 0,
-        "xgmi_2_transmit_bytes": 2.0**50,
-        "xgmi_2_up": 0,
-    }
-    (sample,) = look(version, bare(mi300x(**traffic))).samples
+    card = mi300x(link_count=3, links_down=1)
+    counted = {"link_receive_bytes": 5 * 1024.0, "link_transmit_bytes": 2.0**50}
+    card = dataclasses.replace(
+        card,
+        numbers={**card.numbers, **counted},
+        readings={name: reading for name, reading in card.readings.items() if name not in counted},
+    )
+    (sample,) = look(version, bare(card)).samples
     told = version in TELLS_LINK_STATES
-    first, second = sample["links"]
-    assert (first["kind"], first["link"], first.get("up")) == ("xgmi", "0", True if told else None)
-    assert (first["receive_bytes"], first["transmit_bytes"]) == (5 * 1024, 7 * 1024)
-    assert (second["link"], second.get("up"), second["transmit_bytes"]) == ("2", False if told else None, 2.0**50)
+    assert [(link["kind"], link["link"], link.get("up")) for link in sample["links"]] == [
+        ("xgmi", "0", True if told else None),
+        ("xgmi", "1", True if told else None),
+        ("xgmi", "2", False if told else None),
+    ]
+    assert {(link["receive_bytes"], link["transmit_bytes"]) for link in sample["links"]} == {(5 * 1024, 2.0**50)}
     assert sample.get("failed", []) == sample.get("rejected", []) == []
 
 
 @pytest.mark.parametrize("version", KEEPS_RECORDS)
 def test_what_the_driver_recorded_since_the_start_is_told_once(look: Look, version: str) -> None:
-    before = bare(mi300x(record(1), records_readable=1))
-    new = [record(number, severity=number % 3, afid=number) for number in range(2, 27)]
-    after = dataclasses.replace(bare(mi300x(record(1), *new, records_readable=1)), epoch=before.epoch)
+    old = event("afid", 1, 10)
+    before = bare(mi300x(old))
+    new = [event("afid", number, 900 + number) for number in range(2, 27)]
+    graded = [event("ras", severity, 950 + severity) for severity in range(3)]
+    after = dataclasses.replace(bare(mi300x(old, *new, *graded)), epoch=before.epoch)
     (sample,) = look(version, before, then=after).samples
     events = sample["error_events"]
     assert [event["code"] for event in events if event["kind"] == "afid"] == [str(n) for n in range(2, 27)]
-    severities = ["non_fatal_uncorrected", "fatal", "non_fatal_corrected"]
-    assert [event["code"] for event in events if event["kind"] == "ras"] == [severities[n % 3] for n in range(2, 27)]
-    assert {event["at"] for event in events} == {1796061871.0}
+    severities = ["non_fatal_corrected"] * 25 + ["non_fatal_uncorrected", "fatal", "non_fatal_corrected"]
+    assert [event["code"] for event in events if event["kind"] == "ras"] == severities
+    assert all(-120 < event["at"] - time.time() < 0 for event in events)
     assert sample["error_event_kinds"] == ["afid", "ras"]
 
 
 @pytest.mark.parametrize("readable", [False, True])
 @pytest.mark.parametrize("version", KEEPS_RECORDS)
 def test_an_empty_ring_and_one_that_may_not_be_read_are_no_failure(look: Look, version: str, *, readable: bool) -> None:
-    (sample,) = look(version, bare(mi300x(records_readable=readable))).samples
+    (sample,) = look(version, bare(mi300x(event_types=readable))).samples
     assert "error_events" not in sample
     assert "failed" not in sample
 

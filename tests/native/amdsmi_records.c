@@ -1,53 +1,105 @@
 /* Records of errors, firmware, and links between devices as libamd_smi.so answers them. */
+#define _POSIX_C_SOURCE 200809L
 #include "amdsmi.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- records ---- */
 
 #ifdef HAS_amdsmi_get_gpu_cper_entries
-enum { RECORD_BYTES = cper_hdr_SIZE + 8, FILE_ERROR = 14 };
+enum { RECORD_BYTES = cper_hdr_SIZE + 8, FILE_ERROR = 14, CORRECTED = 2 };
 
 static size_t field(size_t offset, size_t width) { (void)width; return offset; }
 
-/* A header as the driver fills it in, and in place of what follows the number that a decoder would find. */
-static void put_record(char *out, const plan_set *row, int number)
+/* One time that an error was reported: the row of the error, and seconds since the epoch of the plan. */
+typedef struct { double at; int row; } report;
+
+enum { MOST_REPORTS = 1024 };
+
+static int by_time(const void *a, const void *b)
 {
-    static const struct { size_t field[2]; const char *name; } when[] = {
-        {{cper_hdr_timestamp_year}, "year"},   {{cper_hdr_timestamp_month}, "month"},
-        {{cper_hdr_timestamp_day}, "day"},     {{cper_hdr_timestamp_hours}, "hour"},
-        {{cper_hdr_timestamp_minutes}, "minute"}, {{cper_hdr_timestamp_seconds}, "second"},
-    };
-    char id[8];
+    const report *one = a, *other = b;
+    if (one->at != other->at) return one->at < other->at ? -1 : 1;
+    return one->row - other->row;
+}
+
+/* All that were reported by now, oldest first. */
+static int reported(const target *g, report *out)
+{
+    int found = 0;
+    for (int i = 0; i < plan_rows(g->device, "event"); i++) {
+        const plan_set *row = plan_row(g->device, "event", i);
+        double at = number_or(row, "at", 0), every = number_or(row, "every", 0), until = number_or(row, "until", INFINITY);
+        for (; at <= g->t && at < until && found < MOST_REPORTS; at += every) {
+            out[found++] = (report){at, i};
+            if (every <= 0) break;
+        }
+    }
+    qsort(out, (size_t)found, sizeof *out, by_time);
+    return found;
+}
+
+/* The Unix time of the epoch of the plan, which is the same for the life of the process. */
+static double epoch(double now)
+{
+    static double known;
+    if (known == 0) known = (double)time(NULL) - now;
+    return known;
+}
+
+/* A header as the driver fills it in, and in place of what follows the number that a decoder would find. */
+static void put_record(char *out, const target *g, const report *what, int number)
+{
+    const plan_set *row = plan_row(g->device, "event", what->row);
+    const char *kind = plan_text(row, "kind");
+    int graded = kind && !strcmp(kind, "ras");   /* the code is how bad it is, else what it is */
+    double code = number_or(row, "code", 0);
+    time_t seconds = (time_t)(epoch(g->t) + what->at);
+    struct tm when;
+    char id[16];
+    gmtime_r(&seconds, &when);
     memset(out, 0, RECORD_BYTES);
     memcpy(out + field(cper_hdr_signature), "CPER", 4);
     put_missing(out, cper_hdr_signature_end);
     put(out, cper_hdr_sec_cnt, 1);
-    put(out, cper_hdr_error_severity, number_or(row, "severity", 0));
+    put(out, cper_hdr_error_severity, graded ? code : CORRECTED);
     put(out, cper_hdr_record_length, RECORD_BYTES);
-    for (size_t i = 0; i < sizeof when / sizeof *when; i++)
-        put(out, when[i].field[0], when[i].field[1], number_or(row, when[i].name, 0));
-    snprintf(id, sizeof id, "0:%X", (unsigned)number_or(row, "record", number));
-    memcpy(out + field(cper_hdr_record_id), id, sizeof id);
+    put(out, cper_hdr_timestamp_year, when.tm_year % 100);
+    put(out, cper_hdr_timestamp_month, when.tm_mon + 1);
+    put(out, cper_hdr_timestamp_day, when.tm_mday);
+    put(out, cper_hdr_timestamp_hours, when.tm_hour);
+    put(out, cper_hdr_timestamp_minutes, when.tm_min);
+    put(out, cper_hdr_timestamp_seconds, when.tm_sec);
+    snprintf(id, sizeof id, "0:%X", (unsigned)number & 0xFFFFF);
+    memcpy(out + field(cper_hdr_record_id), id, 8);
     memset(out + cper_hdr_SIZE, 0xFF, 8);   /* what a signed byte cannot hold */
-    uint32_t afid = (uint32_t)number_or(row, "afid", 0);
+    uint32_t afid = graded ? 0 : (uint32_t)code;
     memcpy(out + cper_hdr_SIZE, &afid, sizeof afid);
+}
+
+static int severity(const target *g, const report *what)
+{
+    const plan_set *row = plan_row(g->device, "event", what->row);
+    const char *kind = plan_text(row, "kind");
+    return kind && !strcmp(kind, "ras") ? (int)number_or(row, "code", 0) : CORRECTED;
 }
 
 int amdsmi_get_gpu_cper_entries(void *handle, uint32_t severities, char *data, uint64_t *size, void **headers,
                                 uint64_t *count, uint64_t *cursor)
 {
     ENTER(handle);
-    int rows = plan_rows(g.device, "record");
+    static report reports[MOST_REPORTS];
     uint64_t room = *count, found = 0, used = 0, matching = 0;
     *count = 0;
-    if (bare(&g) || number_or(g.set, "records_readable", 0) == 0) return NOT_SUPPORTED;
-    if (!rows) return FILE_ERROR;   /* an empty ring, up to ROCm 7.13 */
-    for (int i = 0; i < rows; i++) {
-        const plan_set *row = plan_row(g.device, "record", i);
-        if (!((uint32_t)1 << (int)number_or(row, "severity", 0) & severities) || matching++ < *cursor) continue;
+    if (bare(&g) || !(number_or(g.set, "event_types", 0) > 0 || plan_rows(g.device, "event"))) return NOT_SUPPORTED;
+    int all = reported(&g, reports);
+    if (!all) return FILE_ERROR;   /* an empty ring, up to ROCm 7.13 */
+    for (int i = 0; i < all; i++) {
+        if (!((uint32_t)1 << severity(&g, &reports[i]) & severities) || matching++ < *cursor) continue;
         if (found == room || *size - used < RECORD_BYTES) {
             *count = found;
             *cursor = matching - 1;
@@ -55,7 +107,7 @@ int amdsmi_get_gpu_cper_entries(void *handle, uint32_t severities, char *data, u
             return MORE_DATA;
         }
         headers[found++] = data + used;
-        put_record(data + used, row, i);
+        put_record(data + used, &g, &reports[i], i);
         used += RECORD_BYTES;
     }
     *cursor = matching > *cursor ? matching : *cursor;

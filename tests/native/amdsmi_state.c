@@ -136,14 +136,11 @@ static void put_links(const target *g, void *metrics)
 {
     size_t read[2] = {gpu_metrics_xgmi_read_data_acc}, written[2] = {gpu_metrics_xgmi_write_data_acc};
     size_t status[2] = {gpu_metrics_xgmi_link_status};
-    for (size_t i = 0; i < read[1] / 8; i++) {
-        char receive[40], transmit[40], up[40];
-        snprintf(receive, sizeof receive, "xgmi_%zu_receive_bytes", i);
-        snprintf(transmit, sizeof transmit, "xgmi_%zu_transmit_bytes", i);
-        snprintf(up, sizeof up, "xgmi_%zu_up", i);
-        put(metrics, read[0] + 8 * i, 8, signal_or(g, receive, INFINITY) / 1024);
-        put(metrics, written[0] + 8 * i, 8, signal_or(g, transmit, INFINITY) / 1024);
-        if (status[1]) put(metrics, status[0] + 2 * i, 2, signal_or(g, up, INFINITY));
+    double links = signal_or(g, "link_count", 0), down = signal_or(g, "links_down", 0);
+    for (size_t i = 0; i < read[1] / 8 && (double)i < links; i++) {
+        put(metrics, read[0] + 8 * i, 8, signal_or(g, "link_receive_bytes", INFINITY) / 1024);
+        put(metrics, written[0] + 8 * i, 8, signal_or(g, "link_transmit_bytes", INFINITY) / 1024);
+        if (status[1]) put(metrics, status[0] + 2 * i, 2, (double)i + down < links);
     }
 }
 
