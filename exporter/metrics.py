@@ -90,10 +90,16 @@ REASONS = (
 CLASSES = ("corrected", "uncorrected", "deferred")
 EVENT_KINDS = ("xid", "afid", "ras")
 FATAL_EVENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"xid": ("48", "62", "63", "64", "74", "79", "92", "94", "95", "119", "120", "154")}
+    {
+        "xid": ("48", "62", "63", "64", "74", "79", "92", "94", "95", "119", "120", "154"),
+        "ras": ("fatal",),
+    }
 )
 """Codes after which a GPU, or what runs on it, is lost or soon will be: they are shown before they happen."""
-RECOVERY_ACTIONS = ("none", "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset")
+RECOVERY_ACTIONS = (
+    *("none", "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset"),
+    *("recover_imex_domain", "bus_reset", "system_reboot"),
+)
 FABRIC_STATES = ("not_started", "in_progress", "completed")
 LINK_KINDS = ("nvlink", "xgmi")
 LINK_ERRORS = ("crc", "recovery", "replay", "symbol")

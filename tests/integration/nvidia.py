@@ -41,7 +41,8 @@ for line in sys.stdin:
     command = msgspec.json.decode(line)
     try:
         if command["do"] == "open":
-            opened = open_nvidia(OpenContext(between_calls=lambda: None, root=Path(command["root"])))
+            options = {"root": Path(command["root"]), "pcie_bytes": command.get("pcie_bytes", False)}
+            opened = open_nvidia(OpenContext(between_calls=lambda: None, **options))
             provider, answer = opened.provider, opened.library_version
         elif command["do"] == "devices":
             answer = provider.devices()

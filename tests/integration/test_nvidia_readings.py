@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from exporter.model import Device, Group, Sample
+from exporter.model import Device, Fabric, Group, Sample
 from exporter.providers.simulated.properties import NUMBERS
 from exporter.providers.simulated.schema import (
     Counter,
@@ -73,6 +73,9 @@ def test_every_reading_of_an_h100(start: Start) -> None:
         memory_kind="dedicated",
         firmware={"vbios": "96.00.74.00.01"},
     )
+    links = sample.links
+    assert links is not None
+    assert (len(links), {link.up for link in links}) == (18, {True})
     joules = sample.energy_counter_joules
     at = sample.taken_at[Group.ENERGY]
     assert joules == pytest.approx(truth.energy_joules(device.key, at), abs=500.123 * 0.15)
@@ -123,6 +126,10 @@ def test_every_reading_of_an_h100(start: Start) -> None:
         pcie_link_width=8.0,
         pcie_link_width_max=16.0,
         pcie_replays=7.0,
+        links=links,
+        fabric=Fabric(state="completed"),
+        recovery_action="none",
+        error_event_kinds=("xid",),
         partitions=(),
         processes=(),
         process_counts={"holding": 0, "unnamed": 0, "uninspectable": 0, "self": 0},

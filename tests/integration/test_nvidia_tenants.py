@@ -168,9 +168,19 @@ def test_many_processes_that_come_and_go(start: Start) -> None:
 
 
 def test_process_lists_that_this_driver_lacks_are_unknown(start: Start) -> None:
-    lists = (f"nvmlDeviceGet{kind}RunningProcesses_v3" for kind in ("Compute", "Graphics", "MPSCompute"))
+    lists = (f"nvmlDeviceGet{kind}RunningProcesses*" for kind in ("Compute", "Graphics", "MPSCompute"))
     lacking = tuple(FaultSpec(kind="error", call=call, status=13) for call in lists)
     busy = (Process(pid=7, memory_used_bytes=1.0 * MIB),)
     with start(machine(constant("H100-SXM", faults=lacking, processes=busy))) as served:
         sample = first(served)
     assert (sample.processes, sample.process_counts, sample.failed, sample.lost) == (None, {}, (), False)
+
+
+def test_process_lists_of_a_driver_before_510_have_an_older_name(start: Start) -> None:
+    lists = (f"nvmlDeviceGet{kind}RunningProcesses_v3" for kind in ("Compute", "Graphics", "MPSCompute"))
+    lacking = tuple(FaultSpec(kind="error", call=call, status=13) for call in lists)
+    busy = (Process(pid=2**31 - 2, memory_used_bytes=1.0 * MIB),)
+    with start(machine(constant("H100-SXM", faults=lacking, processes=busy))) as served:
+        sample = first(served)
+    assert [(p.pid, p.memory_used_bytes) for p in sample.processes or ()] == [(2**31 - 2, 1.0 * MIB)]
+    assert sample.failed == ()

@@ -40,18 +40,23 @@ int give(const char *device, const char *instance, void **out)
     return SUCCESS;
 }
 
-static const plan_device *find(const char *name)
+const plan_device *find_device(const char *name)
 {
     const plan_device *device = plan_find(VENDOR, "uuid", name);
     return device ? device : plan_find(VENDOR, "pci_address", name);
 }
 
+int ready(void)
+{
+    if (plan_refresh()) return UNKNOWN;
+    return initialised ? SUCCESS : UNINITIALIZED;
+}
+
 /* Starts each call that is not about one GPU. */
 static int begin(const char *call)
 {
-    if (plan_refresh()) return UNKNOWN;
-    if (!initialised) return UNINITIALIZED;
-    return plan_fault(NULL, call);
+    int status = ready();
+    return status ? status : plan_fault(NULL, call);
 }
 
 int enter(void *handle, const char *call, target *to)
@@ -61,7 +66,7 @@ int enter(void *handle, const char *call, target *to)
     if (!handle) raise(SIGSEGV);
     const slot *s = handle;
     if (s < slots + first_slot || s >= slots + slots_used) return INVALID_ARGUMENT;
-    to->device = find(s->device);
+    to->device = find_device(s->device);
     if (!to->device) return GPU_IS_LOST;
     if (plan_asleep(to->device)) abort();   /* would wake it */
     int status = plan_fault(to->device, call);
@@ -296,6 +301,12 @@ int nvmlDeviceGetVbiosVersion(void *h, char *out, unsigned n) { return text(h, _
 int nvmlDeviceGetInforomImageVersion(void *h, char *out, unsigned n)
 {
     return text(h, __func__, "firmware_inforom", out, n);
+}
+
+int nvmlDeviceGetGspFirmwareVersion(void *h, char *out)
+{
+    enum { ROOM = 0x40 };
+    return text(h, __func__, "firmware_gsp", out, ROOM);
 }
 
 int nvmlDeviceGetMinorNumber(void *h, unsigned *out) { return property(h, __func__, "minor", out); }

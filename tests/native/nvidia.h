@@ -8,7 +8,7 @@
 
 enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
-    DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, OUT_OF_MEMORY = 20, ARGUMENT_VERSION_MISMATCH = 25, GPU_NOT_FOUND = 28,
+    DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15, OUT_OF_MEMORY = 20, ARGUMENT_VERSION_MISMATCH = 25, GPU_NOT_FOUND = 28,
     UNKNOWN = 999
 };
 
@@ -33,12 +33,19 @@ int enter_gpu(void *handle, const char *call, target *to);
 
 int mig_enabled(const target *to);
 
+/* The device that was given out under a name, or NULL; the status of the library as a whole. */
+const plan_device *find_device(const char *name);
+int ready(void);
+
 /* From base units to what NVML counts in; infinite is all ones. Each returns an NVML status. */
 uint64_t scaled(double value, double scale, uint64_t all_ones);
 int whole(double value);
 int number(const plan_set *set, const char *name, unsigned *out);
 int signal32(const target *to, const char *name, double scale, unsigned *out);
 int signal64(const target *to, const char *name, double scale, uint64_t *out);
+
+/* Fields about the links of a GPU: of those with a scope it is the number of the link. */
+int link_field(const target *to, unsigned id, unsigned scope, uint64_t *out);
 
 /* What the library holds open from its first init to its last shutdown. */
 void hold_device_files(void);

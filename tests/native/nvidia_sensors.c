@@ -66,6 +66,20 @@ typedef struct {
 enum { UNSIGNED_INT = 1, UNSIGNED_LONG_LONG = 3 };
 enum { OF_GPU = 0, OF_MODULE = 1, OF_MEMORY = 2 };
 
+/* A counter that wraps. */
+static int bytes32(const target *to, const char *name, unsigned *out)
+{
+    uint64_t bytes;
+    int status = signal64(to, name, 1, &bytes);
+    *out = bytes == UINT64_MAX ? UINT32_MAX : (unsigned)bytes;
+    return status;
+}
+
+static int is_short(unsigned id)
+{
+    return id == 82 || id == 91 || id == 185 || id == 186 || id == 197 || id == 198 || id == 230;
+}
+
 static int field32(const target *to, const field_value *f, unsigned *out)
 {
     switch (f->id) {
@@ -77,6 +91,10 @@ static int field32(const target *to, const field_value *f, unsigned *out)
     case 186:
         if (f->scope == OF_GPU) return power(to, "instant", out);
         return f->scope == OF_MODULE ? signal32(to, "module_power_watts", 1e3, out) : NOT_SUPPORTED;
+    case 91: return number(to->set, "link_count", out);
+    case 197: return bytes32(to, "pcie_transmit_bytes", out);
+    case 198: return bytes32(to, "pcie_receive_bytes", out);
+    case 230: return signal32(to, "recovery_action", 1, out);
     default: return NOT_SUPPORTED;
     }
 }
@@ -92,7 +110,7 @@ static int field64(const target *to, const field_value *f, uint64_t *out)
     case 269: return signal64(to, "throttle_sw_thermal_seconds", 1e9, out);
     case 270: return signal64(to, "throttle_hw_thermal_seconds", 1e9, out);
     case 271: return signal64(to, "throttle_hw_power_brake_seconds", 1e9, out);
-    default: return NOT_SUPPORTED;
+    default: return link_field(to, f->id, f->scope, out);
     }
 }
 
@@ -104,7 +122,7 @@ int nvmlDeviceGetFieldValues(void *handle, int count, field_value *fields)
     for (int i = 0; i < count; i++) {
         field_value *f = &fields[i];
         f->value.u64 = 0;
-        f->type = f->id == 82 || f->id == 185 || f->id == 186 ? UNSIGNED_INT : UNSIGNED_LONG_LONG;
+        f->type = is_short(f->id) ? UNSIGNED_INT : UNSIGNED_LONG_LONG;
         f->status = (uint32_t)(f->type == UNSIGNED_INT ? field32(&to, f, &f->value.u) : field64(&to, f, &f->value.u64));
         uint64_t bits;
         if (!f->status && plan_raw(&bits)) {

@@ -96,6 +96,9 @@ static int processes(void *handle, const char *call, const char *kind, unsigned 
 PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, "compute")
 PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, "graphics")
 PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, "mps")
+PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2, "compute")
+PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2, "graphics")
+PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2, "mps")
 
 /* ---- Shares of work ---- */
 

@@ -302,8 +302,8 @@ static void leak_descriptor(void)
     (void)lost;
 }
 
-static int raw_wanted;
-static uint64_t raw_bits;
+static _Thread_local int raw_wanted;
+static _Thread_local uint64_t raw_bits;
 
 static int apply(const plan_device *d, const char *call)
 {

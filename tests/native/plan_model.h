@@ -65,8 +65,9 @@ struct plan_state {
 };
 #pragma GCC visibility push(hidden)   /* a process may load the stand-ins of two vendors */
 
-extern struct plan_state plan;
-extern double plan_moment;   /* of the last refresh */
+/* Of each thread its own: one that waits for events does not disturb the readings of another. */
+extern _Thread_local struct plan_state plan;
+extern _Thread_local double plan_moment;   /* of the last refresh */
 
 const track *plan_track(const plan_device *device, const char *name);
 

@@ -27,8 +27,8 @@
 #include <string.h>
 #include <unistd.h>
 
-struct plan_state plan;
-double plan_moment;
+_Thread_local struct plan_state plan;
+_Thread_local double plan_moment;
 
 /* Memory of a plan is freed as a whole when the plan is replaced. */
 static void *keep(size_t bytes)

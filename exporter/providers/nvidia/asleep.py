@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from exporter.kernel import read_small
 from exporter.model import Device
 from exporter.pci import gpu_addresses
 from exporter.providers.sanitise import text
@@ -25,24 +26,46 @@ def _is_nvidias(root: Path, address: str) -> bool:
     return (root / "sys/bus/pci/devices" / address / "driver").resolve().name == "nvidia"
 
 
+def may_sleep(root: Path, address: str | None) -> bool:
+    """Tell whether the kernel may suspend the GPU while nobody uses it: as a rule a laptop's.
+
+    The kernel module says so of each GPU; where it does not, the bus's own switch does (`on`: never).
+    """
+    if address is None:
+        return False
+    said = _said(root / "proc/driver/nvidia/gpus" / address / "power").get("Runtime D3 status")
+    if said is not None:
+        return said.startswith("Enabled")
+    try:
+        switch = read_small(f"{root}/sys/bus/pci/devices/{address}/power/control")
+    except OSError:
+        return False
+    return switch.strip() != b"on"
+
+
+def _said(file: Path) -> dict[str, str]:
+    """Return what a file of the kernel module says, by name; nothing where there is no such file."""
+    try:
+        said = file.read_text(errors="replace")
+    except OSError:
+        said = ""
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in said.splitlines())}
+
+
 def sketch(address: str, root: Path) -> Device:
     """Return what the kernel module tells of a GPU that NVML was not asked about.
 
     The module knows the UUID once the GPU was in use since it was loaded. Before that the address is the key.
     """
-    try:
-        said = (root / "proc/driver/nvidia/gpus" / address / "information").read_text(errors="replace")
-    except OSError:
-        said = ""
-    told = {name.strip(): text(value) for name, _, value in (line.partition(":") for line in said.splitlines())}
-    uuid = told.get("GPU UUID")
-    uuid = uuid if uuid and _UUID.fullmatch(uuid) else None
-    minor = told.get("Device Minor") or ""
+    told = _said(root / "proc/driver/nvidia/gpus" / address / "information")
+    uuid = told.get("GPU UUID", "")
+    minor = told.get("Device Minor", "")
+    vendor_uuid = uuid if _UUID.fullmatch(uuid) else None
     return Device(
         vendor="nvidia",
-        key=uuid or address,
-        model=told.get("Model"),
+        key=vendor_uuid or address,
+        model=text(told.get("Model")),
         pci_address=address,
-        vendor_uuid=uuid,
+        vendor_uuid=vendor_uuid,
         minor=int(minor) if minor.isascii() and minor.isdigit() else None,
     )

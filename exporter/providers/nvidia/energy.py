@@ -1,5 +1,6 @@
 """Power, its limits and the energy accumulator, each with what it covers."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from exporter.providers.nvidia.identity import AVERAGE, INSTANT, UNKNOWN_KIND, Gpu, PowerKind
@@ -15,25 +16,45 @@ _AVERAGE_OF_MODULE: Field = (185, 1)
 _INSTANT_OF_MODULE: Field = (186, 1)
 _AVERAGE_OF_MEMORY: Field = (185, 2)
 _ENERGY_OF_MODULE: Field = (191, 1)
+_ENERGY_OF_GPU: Field = (83, 0)
 
-_FIELDS = {
+_FIELDS: Mapping[Field, str] = {
     _AVERAGE_OF_GPU: "power_watts",
     _INSTANT_OF_GPU: "power_watts",
     _AVERAGE_OF_MODULE: "module_power_watts",
     _INSTANT_OF_MODULE: "module_power_watts",
     _AVERAGE_OF_MEMORY: "memory_power_watts",
     _ENERGY_OF_MODULE: "module_energy_counter_joules",
+    _ENERGY_OF_GPU: "energy_counter_joules",
 }
+_INSTEAD = {_INSTANT_OF_GPU: _AVERAGE_OF_GPU, _INSTANT_OF_MODULE: _AVERAGE_OF_MODULE}
+"""What is not asked for where the other answers."""
+_NEAR = 5_000 * _MILLI
+"""The field and the call for the accumulator are one number when they are no further apart: a second at most."""
 
 Power = tuple[float | None, PowerKind]
 
 
 def sensors(reading: Reading, gpu: Gpu) -> dict[str, Any]:
-    """Read power and accumulator, close together in time: Sample's fields by name."""
-    fields = reading.fields(_FIELDS)
+    """Read power and accumulator, close together in time: Sample's fields by name.
+
+    One call for all of it, once it is known which of it this GPU answers. That is looked at anew when one of them is
+    silent, and whenever the GPU is identified or its state is read.
+    """
+    fields: dict[Field, float] = {}
+    counter: float | None = None
+    asked = gpu.sensors
+    if asked is not None:
+        fields = reading.fields(asked)
+        counter = fields.get(_ENERGY_OF_GPU)
+    if asked is None or len(fields) < len(asked):
+        fields, asked = reading.fields(_FIELDS), None
+    if counter is None or asked is None:
+        counter = reading.get("energy_counter_joules", "nvmlDeviceGetTotalEnergyConsumption")
     module = fields.get(_AVERAGE_OF_MODULE, fields.get(_INSTANT_OF_MODULE))
     raw, (kind, window) = _power(reading, gpu, fields.get(_AVERAGE_OF_GPU), fields.get(_INSTANT_OF_GPU), module)
-    counter = reading.get("energy_counter_joules", "nvmlDeviceGetTotalEnergyConsumption")
+    if asked is None:
+        gpu.sensors = None if reading.readings.failed else _learned(fields, counter)
 
     watts = reading.number("power_watts", raw, WATTS, per=_MILLI)
     sample: dict[str, Any] = {
@@ -58,15 +79,34 @@ def sensors(reading: Reading, gpu: Gpu) -> dict[str, Any]:
     return sample
 
 
-def limits(reading: Reading, _: Gpu) -> dict[str, Any]:
-    """Read the limit after all limiters, and the one that the board starts with."""
+def _learned(fields: Mapping[Field, float], counter: float | None) -> dict[Field, str]:
+    """Return which fields to ask for from here on."""
+    same = counter is not None and abs(counter - fields.get(_ENERGY_OF_GPU, -_NEAR)) <= _NEAR
     return {
-        name: reading.number(name, reading.get(name, function), WATTS, per=_MILLI)
-        for name, function in (
-            ("power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit"),
-            ("power_limit_default_watts", "nvmlDeviceGetPowerManagementDefaultLimit"),
-        )
+        field: name
+        for field, name in _FIELDS.items()
+        if field in fields and _INSTEAD.get(field) not in fields and (field != _ENERGY_OF_GPU or same)
     }
+
+
+def limits(reading: Reading, gpu: Gpu, watts: float | None) -> Mapping[str, float | None]:
+    """Return the limit after all limiters, and the one that the board starts with.
+
+    They change when somebody sets them, so that they are read as often as the state is; but `watts`, the power, above
+    the limit says that it was raised: the accumulator's steps are judged by it.
+    """
+    known = gpu.limits
+    limit = None if known is None else known["power_limit_watts"]
+    if known is None or (limit is not None and watts is not None and watts > limit):
+        known = {
+            name: reading.number(name, reading.get(name, function), WATTS, per=_MILLI)
+            for name, function in (
+                ("power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit"),
+                ("power_limit_default_watts", "nvmlDeviceGetPowerManagementDefaultLimit"),
+            )
+        }
+        gpu.limits = None if any(map(reading.broke, known)) else known
+    return known
 
 
 def _power(reading: Reading, gpu: Gpu, average: float | None, instant: float | None, module: float | None) -> Power:

@@ -1,7 +1,7 @@
 """Which GPU is behind an NVML handle, and what can be known of its sensors from that."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -55,6 +55,21 @@ class Gpu:
     """Number of the board that carries several GPUs, else 0."""
     lost: bool = False
     """It fell off the bus while it was asked."""
+    returned: bool = False
+    """It was without a handle before: lost, or asleep."""
+    may_sleep: bool = False
+    """The kernel may suspend it while nobody uses it."""
+
+    # What was found out since the GPU was identified, and is found out anew after the next time.
+    sensors: Mapping[tuple[int, int], str] | None = None
+    """Which fields tell power and energy, with the name of the reading; None: not known."""
+    limits: Mapping[str, float | None] | None = None
+    link_fields: Mapping[tuple[int, int], str] | None = None
+    """Which fields tell of its links, likewise."""
+    profiles: bool | None = None
+    """Whether it has counters for profiling; None: not known."""
+    deaf: bool = False
+    """It does not report errors as events."""
 
 
 class _Questions:
@@ -119,6 +134,7 @@ def identify(nvml: Nvml, handle: Any, index: int | None, driver_version: str | N
     firmware = {
         "vbios": text(questions.ask("nvmlDeviceGetVbiosVersion")),
         "inforom": text(questions.ask("nvmlDeviceGetInforomImageVersion")),
+        "gsp": text(questions.ask("nvmlDeviceGetGspFirmwareVersion")),
     }
     device = Device(
         vendor="nvidia",

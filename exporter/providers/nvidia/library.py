@@ -10,6 +10,7 @@ INVALID_ARGUMENT = 2
 NOT_SUPPORTED = 3
 NOT_FOUND = 6
 INSUFFICIENT_SIZE = 7
+TIMEOUT = 10
 FUNCTION_NOT_FOUND = 13
 
 _GPU_IS_LOST = 15
@@ -17,7 +18,7 @@ _UNKNOWN = 999
 _GARBAGE = 24
 """No status that these calls give: the answer itself is none."""
 
-_REFUSALS = frozenset(
+REFUSALS = frozenset(
     {
         SUCCESS,  # two wrappers of pynvml raise NVMLError for a first answer of success
         INVALID_ARGUMENT,
@@ -90,7 +91,7 @@ def raise_outcome(code: int) -> NoReturn:
         raise LostError(in_words(code))
     if code == _UNKNOWN:
         raise UnknownError
-    if code in _REFUSALS:
+    if code in REFUSALS:
         raise AbsentError(code)
     raise BrokenError(code)
 
@@ -101,6 +102,7 @@ class Nvml:
     def __init__(self, library: Any, between_calls: Callable[[], None]) -> None:
         self._library = library
         self._between_calls = between_calls
+        self._functions: dict[str, Callable[..., Any]] = {}
         # Compared by `.value` only: NVMLError is unhashable, and comparing it with None raises AttributeError.
         self._status_errors: tuple[type[Exception], ...] = (library.NVMLError,)
         # Raised by the process lists of old drivers; not an NVMLError, and not in every pynvml.
@@ -120,15 +122,12 @@ class Nvml:
         Raises AbsentError, LostError, UnknownError, BrokenError, or ProviderError.
         """
         self._between_calls()
-        return self._call(function, *arguments)
+        return self.beside(function, *arguments)
 
-    def shut_down(self) -> None:
-        """Undo one initialisation. Serves no urgent request: the provider is on its way out. Raises as `call` does."""
-        self._call("nvmlShutdown")
-
-    def _call(self, function: str, *arguments: Any) -> Any:
+    def beside(self, function: str, *arguments: Any) -> Any:
+        """Do the same without serving urgent requests: on the way out, or from another thread than the provider's."""
         try:
-            return getattr(self._library, function)(*arguments)
+            return (self._functions.get(function) or self._found(function))(*arguments)
         except UnicodeDecodeError as error:
             # pynvml decodes strictly; a board with raw bytes in its name keeps the rest of it.
             return error.object.decode("utf-8", "replace")
@@ -139,3 +138,12 @@ class Nvml:
         except (MemoryError, OverflowError, ValueError, TypeError, IndexError) as error:
             # pynvml makes room for as many rows as the library says, and believes what it says of them.
             raise BrokenError(_GARBAGE) from error
+
+    def make(self, structure: str) -> Any:
+        """Return a new structure of pynvml's, for a function that fills one in. Raises AbsentError."""
+        return self.beside(structure)
+
+    def _found(self, function: str) -> Callable[..., Any]:
+        found: Callable[..., Any] = getattr(self._library, function)
+        self._functions[function] = found
+        return found

@@ -6,7 +6,7 @@ from typing import Any
 
 from exporter.model import ProcessSample
 from exporter.providers.nvidia.identity import Gpu
-from exporter.providers.nvidia.library import INSUFFICIENT_SIZE, AbsentError, BrokenError
+from exporter.providers.nvidia.library import FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, AbsentError, BrokenError
 from exporter.providers.nvidia.partitions import Instance, instances
 from exporter.providers.nvidia.reading import Reading
 from exporter.providers.nvidia.shares import ShareReader
@@ -18,6 +18,7 @@ _LISTS = (
     "nvmlDeviceGetGraphicsRunningProcesses",
     "nvmlDeviceGetMPSComputeRunningProcesses",
 )
+_OLDER = "_v2"
 _TRIES = 3
 _NO_INSTANCE = 0xFFFFFFFF
 _NO_PIDS = frozenset({0, 0xFFFFFFFF})
@@ -108,8 +109,10 @@ def _list(reading: Reading, function: str, handle: Any) -> list[Any] | None:
         except BrokenError as error:
             if error.code != INSUFFICIENT_SIZE:
                 break
-        except AbsentError:
-            return None
+        except AbsentError as refusal:
+            # Drivers before 510, and 535.98 alone of its branch, have the rows under the name from before.
+            older = refusal.code == FUNCTION_NOT_FOUND and not function.endswith(_OLDER)
+            return _list(reading, function + _OLDER, handle) if older else None
         else:
             reading.answered = True
             return rows

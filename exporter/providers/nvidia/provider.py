@@ -2,18 +2,21 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from exporter.model import Device, Group, Groups, Sample
 from exporter.providers.nvidia import energy
-from exporter.providers.nvidia.asleep import awake_and_asleep, sketch
+from exporter.providers.nvidia.asleep import awake_and_asleep, may_sleep, sketch
+from exporter.providers.nvidia.events import KIND, XidListener
 from exporter.providers.nvidia.identity import Gpu, address_of, identify, with_packages
 from exporter.providers.nvidia.library import AbsentError, BrokenError, LostError, Nvml, UnknownError
 from exporter.providers.nvidia.load import load
+from exporter.providers.nvidia.pcie import ByteCounters
 from exporter.providers.nvidia.processes import ProcessReader
+from exporter.providers.nvidia.profiling import Profiler
 from exporter.providers.nvidia.reading import Reading
 from exporter.providers.nvidia.state import state
 from exporter.providers.procfs import Proc, proc_of
@@ -31,7 +34,7 @@ def open_nvidia(context: OpenContext) -> Opened:
         import pynvml  # noqa: PLC0415 -- in the worker only: the parent never loads a vendor's package
     except ImportError as error:
         raise ProviderError("the Python package nvidia-ml-py is not installed") from error
-    return open_library(pynvml, context)
+    return open_library(context.wrap(pynvml), context)
 
 
 def open_library(
@@ -58,7 +61,7 @@ def open_library(
     except (AbsentError, BrokenError) as error:
         raise ProviderError(f"NVML does not start ({error})") from error
     processes = ProcessReader(proc_of(context.root, context.host) if proc is None else proc, wall_clock)
-    provider = NvidiaProvider(nvml, context, processes, clock=clock)
+    provider = NvidiaProvider(nvml, context, processes, XidListener(nvml, clock, wall_clock), clock=clock)
     try:
         return Opened(provider, provider.version("nvmlSystemGetNVMLVersion"))
     except ProviderError:
@@ -70,12 +73,28 @@ class NvidiaProvider:
     """A Provider over a started NVML; closing it stops the library once."""
 
     def __init__(
-        self, nvml: Nvml, context: OpenContext, processes: ProcessReader, *, clock: Callable[[], float]
+        self,
+        nvml: Nvml,
+        context: OpenContext,
+        processes: ProcessReader,
+        xids: XidListener,
+        *,
+        clock: Callable[[], float],
     ) -> None:
         self._nvml = nvml
         self._context = context
         self._clock = clock
         self._processes = processes
+        self._xids = xids
+        self._profiler = Profiler(nvml, clock)
+        self._pcie = ByteCounters() if context.pcie_bytes else None
+        self._parts: tuple[tuple[Group, Callable[[Reading, Gpu], dict[str, Any]]], ...] = (
+            (Group.ENERGY, energy.sensors),
+            (Group.LOAD, load),
+            (Group.STATE, lambda reading, gpu: state(reading, gpu, self._pcie)),
+            (Group.PROCESSES, processes.read),
+            (Group.PROFILING, self._profiler.read),
+        )
         self._closed = False
         self._gpus: dict[str, Gpu] = {}
         """Every GPU ever seen, by key."""
@@ -138,29 +157,53 @@ class NvidiaProvider:
         """Read `groups` of a GPU, known from `devices` or from before this provider was opened."""
         self._refuse_if_closed()
         gpu = self._gpus.get(device.key)
-        if is_suspended(self._context.root, device.pci_address):
-            return Sample(device=device if gpu is None else gpu.device, asleep=True)
+        # One that cannot be suspended is asked as seldom as whether it can.
+        if gpu is None or gpu.may_sleep or Group.STATE in groups:
+            if is_suspended(self._context.root, device.pci_address):
+                self._let_sleep(device.key)
+                return Sample(device=device if gpu is None else gpu.device, asleep=True)
+            if gpu is not None:
+                gpu.may_sleep = may_sleep(self._context.root, device.pci_address)
         try:
             if gpu is None or gpu.handle is None:
                 gpu = self._find(device)
             return self._read(gpu, groups)
         except LostError:
-            known = self._gpus.get(device.key)
-            if known is not None:
-                known.handle = None
-            return Sample(device=device if known is None else known.device, lost=True)
+            return self._lost(device)
         except BrokenError:
             # There is a handle at its address, so it is not known to be gone.
             return Sample(device=device, taken_at=dict.fromkeys(groups, self._clock()), failed=("identity",))
+
+    def _let_sleep(self, key: str) -> None:
+        """Let go of all that is held of a GPU: it would be awake for that."""
+        self._xids.drop(key)
+        self._forget(key)
+
+    def _lost(self, device: Device) -> Sample:
+        known = self._gpus.get(device.key)
+        if known is not None:
+            known.handle = None
+        self._forget(device.key)
+        # What it reported before, or reports on its way, is heard all the same: XID 79 says that it is off the bus.
+        events = self._xids.take(device.key)
+        return Sample(device=device if known is None else known.device, lost=True, error_events=events)
+
+    def _forget(self, key: str) -> None:
+        self._profiler.forget(key)
+        if self._pcie is not None:
+            self._pcie.forget(key)
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         self._gpus.clear()
+        if not self._xids.close():
+            return  # a wait for events hangs in the driver: what it uses stays as it is, until the process ends
+        self._profiler.close()
         # Refused when the library is gone already: nothing is left to release.
         with contextlib.suppress(AbsentError, BrokenError, LostError, ProviderError):
-            self._nvml.shut_down()
+            self._nvml.beside("nvmlShutdown")
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
@@ -195,9 +238,11 @@ class NvidiaProvider:
             return known
         if gpu is None:
             return None
+        gpu.may_sleep = may_sleep(self._context.root, gpu.device.pci_address)
         before = self._gpus.get(gpu.device.key) or self._namesake(gpu.device)
         if before is not None:
             gpu.module_counter |= before.module_counter
+            gpu.returned = before.returned or before.handle is None
             if gpu.lost or gpu.device.key != before.device.key:
                 gpu.device, gpu.plain_power = before.device, before.plain_power
         return gpu
@@ -249,31 +294,34 @@ class NvidiaProvider:
 
     def _read(self, gpu: Gpu, groups: Groups) -> Sample:
         reading = Reading(self._nvml, gpu.handle, lambda: self._confirm(gpu.device))
-        parts: Mapping[Group, Callable[[], dict[str, Any]]] = {
-            Group.ENERGY: lambda: energy.sensors(reading, gpu),
-            Group.LOAD: lambda: load(reading, gpu),
-            Group.STATE: lambda: state(reading, gpu),
-            Group.PROCESSES: lambda: self._processes.read(reading, gpu),
-        }
+        whole = Group.STATE in groups
+        if whole:
+            gpu.sensors = gpu.limits = None  # looked at anew
         fields: dict[str, Any] = {}
         taken_at: dict[Group, float] = {}
         read_seconds: dict[Group, float] = {}
-        for group, part in parts.items():
+        for group, part in self._parts:
             if group not in groups:
                 continue
             self._context.between_calls()  # urgent requests are served before the time of the reading is taken
             start = self._clock()
-            fields |= part()
+            fields |= part(reading, gpu)
             end = self._clock()
             taken_at[group] = (start + end) / 2
             if group is Group.ENERGY:
-                fields |= energy.limits(reading, gpu)
+                fields |= energy.limits(reading, gpu, fields["power_watts"])
                 end = self._clock()
             read_seconds[group] = end - start
         if not reading.answered:
             gpu.handle = None  # stale, for all that is known: looked up again before the next read
             if reading.unknown:
                 raise LostError("every call answers unknown error")
+        elif whole and not gpu.may_sleep:
+            self._listen(reading, gpu)
+            fields["error_event_kinds"] = (KIND,) if self._xids.hears(gpu.device.key) else ()
+        events = self._xids.take(gpu.device.key)
+        if events:
+            fields["error_events"] = events
         return Sample(
             device=gpu.device,
             taken_at=taken_at,
@@ -282,3 +330,9 @@ class NvidiaProvider:
             rejected=reading.readings.rejected,
             **fields,
         )
+
+    def _listen(self, reading: Reading, gpu: Gpu) -> None:
+        if gpu.returned:
+            gpu.returned = False
+            self._xids.drop(gpu.device.key)  # what was registered with the handle from before
+        self._xids.listen(reading, gpu)

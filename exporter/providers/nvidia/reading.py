@@ -1,19 +1,31 @@
 """One read of one device: what becomes of answers, refusals and errors."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, TypeVar
+import ctypes
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
-from exporter.providers.nvidia.library import AbsentError, BrokenError, Nvml, UnknownError, raise_outcome
+from exporter.providers.nvidia.library import REFUSALS, AbsentError, BrokenError, Nvml, UnknownError, raise_outcome
 from exporter.providers.sanitise import Range, Readings
-
-T = TypeVar("T")
 
 Field = tuple[int, int]
 """An NVML field id and its scope."""
 
-_VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""Members of a field's value, by its valueType."""
+_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""Members of a field's value, by its type."""
+_FIELD_VALUE = struct.Struct("<IIqqIIQ")
+"""Id, scope, time stamp, latency, type, status and value: the same on every machine that the library is for."""
+_SIGN_32, _SIGN_64 = 1 << 31, 1 << 63
+_OF_TYPE: tuple[Callable[[int], float], ...] = (
+    lambda bits: float(struct.unpack("<d", bits.to_bytes(8, "little"))[0]),
+    lambda bits: bits & 0xFFFF_FFFF,
+    lambda bits: bits,
+    lambda bits: bits,
+    lambda bits: bits - 2 * (bits & _SIGN_64),
+    lambda bits: (bits & 0xFFFF_FFFF) - 2 * (bits & _SIGN_32),
+    lambda bits: bits & 0xFFFF,
+)
+"""The number in a value's 64 bits, by its type: double, unsigned int, long and long long, long long, int, short."""
 
 
 class Reading:
@@ -37,8 +49,19 @@ class Reading:
 
         `handle`: another handle of the same GPU, such as that of a MIG instance.
         """
-        target = self.handle if handle is None else handle
-        return self._attempt(name, lambda: self.nvml.call(function, target, *arguments))
+        return self.ask(name, function, self.handle if handle is None else handle, *arguments)
+
+    def ask(self, name: str, function: str, *arguments: Any) -> Any:
+        """Return the same of a function that is not given the handle of the GPU."""
+        try:
+            value = self.nvml.call(function, *arguments)
+        except AbsentError:
+            return None
+        except BrokenError as error:
+            self.broken(name, error)
+            return None
+        self.answered = True
+        return value
 
     def first(self, name: str, *functions: str, arguments: tuple[Any, ...] = ()) -> Any:
         """Return the first answer of functions that older or newer drivers know under different names."""
@@ -48,49 +71,60 @@ class Reading:
                 return answer
         return None
 
-    def fields(self, names: Mapping[Field, str]) -> Mapping[Field, float]:
+    def fields(self, names: Mapping[Field, str]) -> dict[Field, float]:
         """Return the raw values of the fields that have one. Each field is judged by its own status, with its name."""
-        answers = self._attempt(
-            next(iter(names.values())), lambda: self.nvml.call("nvmlDeviceGetFieldValues", self.handle, list(names))
-        )
         values: dict[Field, float] = {}
+        if not names:
+            return values
+        answers = self.get(next(iter(names.values())), "nvmlDeviceGetFieldValues", list(names))
         if answers is None:
             return values
-        for (field, name), answer in zip(names.items(), answers, strict=False):
-            value = self._attempt(name, partial(_field_value, answer))
-            if value is not None:
-                values[field] = value
+        for (field, name), (status, value) in zip(names.items(), _judged(answers), strict=False):
+            if not status:
+                if value is not None:
+                    values[field] = value
+            elif status not in REFUSALS:
+                self._judge(name, status)
         return values
 
-    def number(self, name: str, raw: Any, bounds: Range, *, per: int = 1, bits: int = 32) -> float | None:
+    def number(self, name: str, raw: Any, bounds: Range, *, per: float = 1, bits: int = 32) -> float | None:
         """Return `raw` / `per` within `bounds`, which are in the base unit; `bits` is the width of the raw field."""
-        return self.readings.number(name, raw, bounds, per=per, bits=bits)
+        return None if raw is None else self.readings.number(name, raw, bounds, per=per, bits=bits)
+
+    def numbers(
+        self, name: str, raw: Iterable[tuple[str, Any]], bounds: Range, *, per: float = 1, bits: int = 32
+    ) -> dict[str, float]:
+        """Return those that are there of several parts of one reading, each with its label."""
+        values = ((label, self.number(name, value, bounds, per=per, bits=bits)) for label, value in raw)
+        return {label: value for label, value in values if value is not None}
 
     def broke(self, name: str) -> bool:
         return name in self.readings.failed
 
-    def _attempt(self, name: str, action: Callable[[], T]) -> T | None:
-        try:
-            value = action()
-        except AbsentError:
-            return None
-        except UnknownError:
+    def broken(self, name: str, error: BrokenError) -> None:
+        """Note that a reading broke. Raises LostError when that is because the GPU is lost."""
+        self.readings.fail(name)
+        if isinstance(error, UnknownError):
             self.unknown = True
-            self.readings.fail(name)
             self._doubt()
-            return None
-        except BrokenError:
-            self.readings.fail(name)
-            return None
-        self.answered = True
-        return value
+
+    def _judge(self, name: str, status: int) -> None:
+        try:
+            raise_outcome(status)
+        except BrokenError as error:
+            self.broken(name, error)
 
 
-def _field_value(answer: Any) -> float | None:
-    if answer.nvmlReturn:
-        raise_outcome(answer.nvmlReturn)
-    kind = answer.valueType
-    if not 0 <= kind < len(_VALUE_MEMBERS):
-        return None
-    value: float | None = getattr(answer.value, _VALUE_MEMBERS[kind], None)
-    return value
+def _judged(answers: Any) -> Iterator[tuple[int, float | None]]:
+    """Yield status and value of each field.
+
+    What pynvml returns is an array of the library's own structures, each access to a member of which goes through a
+    Python function: taken apart as bytes, at a tenth of the price. A replayed answer is a list of records.
+    """
+    if isinstance(answers, ctypes.Array):
+        for *_, kind, status, bits in _FIELD_VALUE.iter_unpack(answers):
+            yield status, _OF_TYPE[kind](bits) if kind < len(_OF_TYPE) else None
+    else:
+        for answer in answers:
+            kind = answer.valueType
+            yield answer.nvmlReturn, getattr(answer.value, _MEMBERS[kind], None) if kind < len(_MEMBERS) else None

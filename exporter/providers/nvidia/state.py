@@ -1,20 +1,14 @@
-"""Temperatures, clocks, throttling, memory errors, the PCIe link and the fan."""
+"""Temperatures, clocks, throttling, memory errors, links, fabric, recovery and the fan."""
 
 from typing import Any
 
+from exporter.providers.nvidia import pcie
+from exporter.providers.nvidia.fabric import fabric
 from exporter.providers.nvidia.identity import Gpu
+from exporter.providers.nvidia.links import COUNT_OF_LINKS, NAME, link_fields, links
 from exporter.providers.nvidia.partitions import partitions
 from exporter.providers.nvidia.reading import Field, Reading
-from exporter.providers.sanitise import (
-    CELSIUS,
-    COUNT,
-    FAN_RATIO,
-    HERTZ,
-    LINK_GENERATION,
-    LINK_WIDTH,
-    PERFORMANCE_STATE,
-    Range,
-)
+from exporter.providers.sanitise import CELSIUS, COUNT, FAN_RATIO, HERTZ, PERFORMANCE_STATE, Range
 
 _DIE = 0
 _MEMORY_TEMPERATURE: Field = (82, 0)
@@ -44,9 +38,23 @@ _REASON_TIMES: dict[Field, str] = {
     (270, 0): "hw_thermal",
     (271, 0): "hw_power_brake",
 }
+_RECOVERY: Field = (230, 0)
+_RECOVERY_ACTIONS: dict[float, str] = {
+    0: "none",
+    1: "gpu_reset",
+    2: "node_reboot",
+    3: "drain_p2p",
+    4: "drain_and_reset",
+    5: "recover_imex_domain",
+    6: "bus_reset",
+    7: "system_reboot",
+}
+"""By number; what newer drivers add is no action that could be named."""
 _FIELDS: dict[Field, str] = {
     _MEMORY_TEMPERATURE: "temperature_celsius",
     **dict.fromkeys(_REASON_TIMES, "throttle_seconds"),
+    _RECOVERY: "recovery_action",
+    COUNT_OF_LINKS: NAME,
 }
 _SECONDS = Range(0.0, 1e10)
 
@@ -55,23 +63,29 @@ _VOLATILE, _AGGREGATE = 0, 1
 _RETIREMENT_CAUSES = {"single_bit": 0, "double_bit": 1}
 
 
-def state(reading: Reading, gpu: Gpu) -> dict[str, Any]:
-    """Read Sample's fields of the state group, by name."""
-    fields = reading.fields(_FIELDS)
+def state(reading: Reading, gpu: Gpu, moved: pcie.ByteCounters | None) -> dict[str, Any]:
+    """Read Sample's fields of the state group, by name. `moved`: None where bytes over PCIe are not asked for."""
+    fields = reading.fields({**_FIELDS, **link_fields(gpu), **({} if moved is None else pcie.BYTE_FIELDS)})
+    action = reading.number("recovery_action", fields.get(_RECOVERY), COUNT)
     return {
         **_temperatures(reading, fields.get(_MEMORY_TEMPERATURE)),
         **_clocks(reading),
         "throttled": _throttled(reading),
-        "throttle_seconds": _present(
-            {
-                reason: reading.number("throttle_seconds", fields.get(field), _SECONDS, per=_NANO, bits=64)
-                for field, reason in _REASON_TIMES.items()
-            }
+        "throttle_seconds": reading.numbers(
+            "throttle_seconds",
+            ((reason, fields.get(field)) for field, reason in _REASON_TIMES.items()),
+            _SECONDS,
+            per=_NANO,
+            bits=64,
         ),
         "ecc_errors": _ecc(reading, "ecc_errors", _VOLATILE),
         "ecc_lifetime_errors": _ecc(reading, "ecc_lifetime_errors", _AGGREGATE),
         **_memory_repairs(reading),
-        **_pcie(reading),
+        **pcie.link(reading),
+        **({} if moved is None else moved.read(reading, gpu.device.key, fields)),
+        "links": links(reading, gpu, fields),
+        "recovery_action": None if action is None else _RECOVERY_ACTIONS.get(action),
+        "fabric": fabric(reading),
         "fan_speed_ratio": reading.number(
             "fan_speed_ratio", reading.get("fan_speed_ratio", "nvmlDeviceGetFanSpeed"), FAN_RATIO, per=_PERCENT
         ),
@@ -79,41 +93,27 @@ def state(reading: Reading, gpu: Gpu) -> dict[str, Any]:
     }
 
 
-def _present(values: dict[str, float | None]) -> dict[str, float]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _temperatures(reading: Reading, memory: float | None) -> dict[str, Any]:
     name, limit, margin = "temperature_celsius", "temperature_limit_celsius", "temperature_margin_celsius"
     # The signed call came with later drivers; the older one is to be removed in CUDA 14.
     die = reading.first(name, "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature", arguments=(_DIE,))
-    thresholds = {
-        measure: reading.number(limit, reading.get(limit, "nvmlDeviceGetTemperatureThreshold", code), CELSIUS)
+    thresholds = (
+        (measure, reading.get(limit, "nvmlDeviceGetTemperatureThreshold", code))
         for measure, code in _THRESHOLDS.items()
-    }
+    )
     return {
-        name: _present(
-            {
-                "gpu": reading.number(name, die, CELSIUS),
-                # Boards without HBM are known to answer 0.
-                "memory": reading.number(name, memory or None, CELSIUS),
-            }
-        ),
-        limit: _present(thresholds),
+        # Boards without HBM are known to answer 0 for their memory.
+        name: reading.numbers(name, (("gpu", die), ("memory", memory or None)), CELSIUS),
+        limit: reading.numbers(limit, thresholds, CELSIUS),
         margin: reading.number(margin, reading.get(margin, "nvmlDeviceGetMarginTemperature"), CELSIUS),
     }
 
 
 def _clocks(reading: Reading) -> dict[str, Any]:
     pstate = reading.get("performance_state", "nvmlDeviceGetPerformanceState")
-    clocks = {
-        domain: reading.readings.number(
-            "clock_hertz", reading.get("clock_hertz", "nvmlDeviceGetClockInfo", code), HERTZ, _MEGA, bits=32
-        )
-        for domain, code in _DOMAINS.items()
-    }
+    clocks = ((domain, reading.get("clock_hertz", "nvmlDeviceGetClockInfo", code)) for domain, code in _DOMAINS.items())
     return {
-        "clock_hertz": _present(clocks),
+        "clock_hertz": reading.numbers("clock_hertz", clocks, HERTZ, per=1 / _MEGA),
         "performance_state": reading.number(
             "performance_state", None if pstate == _UNKNOWN_PSTATE else pstate, PERFORMANCE_STATE
         ),
@@ -135,14 +135,11 @@ def _throttled(reading: Reading) -> dict[str, bool]:
 
 
 def _ecc(reading: Reading, name: str, counter: int) -> dict[str, float]:
-    return _present(
-        {
-            error_class: reading.number(
-                name, reading.get(name, "nvmlDeviceGetTotalEccErrors", code, counter), COUNT, bits=64
-            )
-            for error_class, code in _CLASSES.items()
-        }
+    errors = (
+        (error_class, reading.get(name, "nvmlDeviceGetTotalEccErrors", code, counter))
+        for error_class, code in _CLASSES.items()
     )
+    return reading.numbers(name, errors, COUNT, bits=64)
 
 
 def _memory_repairs(reading: Reading) -> dict[str, Any]:
@@ -156,16 +153,4 @@ def _memory_repairs(reading: Reading) -> dict[str, Any]:
         "memory_remap_pending": None if rows is None else bool(rows[2]),
         "memory_remap_failed": None if rows is None else bool(rows[3]),
         "retired_pages": {cause: float(len(addresses)) for cause, addresses in pages.items() if addresses is not None},
-    }
-
-
-def _pcie(reading: Reading) -> dict[str, float | None]:
-    return {
-        name: reading.number(name, reading.get(name, function), bounds)
-        for name, function, bounds in (
-            ("pcie_link_generation", "nvmlDeviceGetCurrPcieLinkGeneration", LINK_GENERATION),
-            ("pcie_link_width", "nvmlDeviceGetCurrPcieLinkWidth", LINK_WIDTH),
-            ("pcie_link_width_max", "nvmlDeviceGetMaxPcieLinkWidth", LINK_WIDTH),
-            ("pcie_replays", "nvmlDeviceGetPcieReplayCounter", COUNT),
-        )
     }

@@ -10,6 +10,7 @@ from exporter.providers.simulated import loads
 from exporter.providers.simulated.accumulators import MODULE, accumulators
 from exporter.providers.simulated.catalogue import DRIVERS, GIB, LIBRARIES, MIB, MODELS, Clock, Model, Sensor, Vendor
 from exporter.providers.simulated.device import Fault, Integral, Mean, SimulatedDevice
+from exporter.providers.simulated.events import event_rows
 from exporter.providers.simulated.faults import call_faults, overrides
 from exporter.providers.simulated.identity import identity, pci_numbers
 from exporter.providers.simulated.physics import Track, heated
@@ -30,6 +31,19 @@ _NVIDIA_REASONS = (
 )
 _NVIDIA_TIMED_REASONS = ("hw_power_brake", "hw_thermal", "sw_thermal", "sync_boost")
 _AMD_REASONS = ("hw_thermal", "memory_thermal", "processor_hot", "sw_thermal", "voltage_regulator_thermal")
+
+_EVENT_TYPES = float(0x18F)
+"""Of NVML: what a GPU of a data centre reports, XIDs (0x8) among it."""
+_LINK_BYTES_PER_SECOND, _PCIE_BYTES_PER_SECOND = 6e9, 2e9
+"""At full load, one way."""
+_CLUSTER = "a3f1c2d4-5b60-4a7e-8c91-0d2e3f4a5b6c"
+_PROFILE: Mapping[str, float] = {
+    "sm_active_share": 0.94,
+    "sm_occupancy_share": 0.41,
+    "tensor_active_share": 0.52,
+    "dram_active_share": 0.6,
+}
+"""Of the time in which a kernel runs: how busy the parts are then."""
 
 # Driver windows of utilisation: NVML between 1/6 s and 1 s by product; AMD's firmware averages over its table's period.
 _UTILIZATION_WINDOW: Mapping[str, float] = {"nvidia": 1 / 6, "amd": 0.1}
@@ -98,7 +112,11 @@ class _Assembly:
             tracks=self._tracks,
             readings=self._readings,
             accumulators=accumulators(spec.accumulator, model, self._tracks),
-            rows=(*partition_rows(spec, model, key, self._numbers), *process_rows(spec, self._index)),
+            rows=(
+                *partition_rows(spec, model, key, self._numbers),
+                *process_rows(spec, self._index),
+                *event_rows(spec.faults, model.vendor),
+            ),
             faults=call_faults(spec.faults, model.vendor),
         )
         return replace(device, overrides=tuple(overrides(spec.faults, device)))
@@ -200,6 +218,7 @@ class _Assembly:
             self._varying("fan_ratio", lambda share: 0.0 if share < FAN_STARTS else round(0.25 + 0.5 * share, 2))
             self._varying("fan_rpm", lambda share: 0.0 if share < FAN_STARTS else round(900 + 1700 * share))
         self._errors()
+        self._links()
         self._numbers |= {
             "pcie_generation": float(model.pcie_generation),
             "pcie_generation_max": float(model.pcie_generation),
@@ -207,8 +226,10 @@ class _Assembly:
             "pcie_width_max": float(model.pcie_width),
             "pcie_replays": 0.0,
         }
+        self._counted("pcie_transmit_bytes", _PCIE_BYTES_PER_SECOND)
+        self._counted("pcie_receive_bytes", _PCIE_BYTES_PER_SECOND)
         if model.vendor == "nvidia":
-            self._numbers["persistence_mode"] = 1.0
+            self._numbers |= {"persistence_mode": 1.0, "event_types": _EVENT_TYPES, "recovery_action": 0.0}
             sleeps = model.clocks["memory"].idle < model.clocks["memory"].highest
             self._varying("performance_state", lambda share: 8.0 if sleeps and share <= 0 else 0.0)
         else:
@@ -263,6 +284,29 @@ class _Assembly:
             self._numbers |= dict.fromkeys(
                 ("remapped_corrected", "remapped_uncorrected", "remap_pending", "remap_failed"), 0.0
             )
+
+    def _links(self) -> None:
+        model = self._model
+        if model.links:
+            self._numbers |= {"link_count": float(model.links), "links_down": 0.0}
+            for way in ("receive", "transmit"):
+                self._counted(f"link_{way}_bytes", _LINK_BYTES_PER_SECOND)
+            if model.vendor == "nvidia":
+                newest = model.architecture == "blackwell"
+                errors = ("recovery", "replay", "symbol" if newest else "crc")
+                self._numbers |= {f"link_{error}_errors": 0.0 for error in errors}
+        if model.fabric is not None:
+            self._numbers["fabric_state"] = 3.0
+        if model.fabric == "cluster":
+            self._texts["fabric_cluster_uuid"] = _CLUSTER
+            self._numbers["fabric_clique"] = 32766.0
+        if model.profiling:
+            self._numbers |= _PROFILE
+
+    def _counted(self, name: str, per_second: float) -> None:
+        """Let a counter grow with the load."""
+        self._tracks[f"{name}_each_second"] = self._share().map(lambda share: per_second * share)
+        self._readings[name] = Integral(f"{name}_each_second")
 
     def _given(self) -> None:
         """Take over fixed values and texts of the scenario, then drop what it says is absent."""

@@ -79,6 +79,12 @@ class Model:
     page_retirement: bool = False
     pcie_generation: int
     pcie_width: int = 16
+    links: int = 0
+    """NVLink or XGMI."""
+    fabric: Literal["host", "cluster"] | None = None
+    """Whether its links go to switches, within one host or over several."""
+    profiling: bool = False
+    """Whether it has counters of how busy its parts are."""
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     mig_max_count: int = 0
     compute_partitions: Mapping[str, int] = field(default_factory=dict)
@@ -120,6 +126,9 @@ _H100 = Model(
     warmth={"gpu": Warmth(27.0, 0.055, 22.0), "memory": Warmth(34.0, 0.06, 40.0)},
     margin_limit_celsius=87.0,
     pcie_generation=5,
+    links=18,
+    fabric="host",
+    profiling=True,
     profiles={
         "1g.10gb": Profile(1, 9856 * MIB),
         "1g.20gb": Profile(1, 19968 * MIB),
@@ -159,6 +168,9 @@ _A100 = replace(
     limits={"shutdown": 92.0, "slowdown": 89.0, "target": 85.0, "memory": 95.0},
     margin_limit_celsius=None,
     pcie_generation=4,
+    links=12,
+    fabric=None,
+    profiling=False,
     profiles={
         "1g.10gb": Profile(1, 9728 * MIB),
         "2g.20gb": Profile(2, 19968 * MIB),
@@ -209,6 +221,7 @@ _GB200 = replace(
     idle_watts=165.9,
     full_watts=1230.0,
     limit_watts=1200.0,
+    fabric="cluster",
     module=ModulePower(301.3, 2500.0),
     memory_power=(30.3, 160.0),
     memory_size_bytes=189471 * MIB,
@@ -254,6 +267,7 @@ _T4 = replace(
     warmth={"gpu": Warmth(32.0, 0.55, 60.0)},
     limits={"shutdown": 96.0, "slowdown": 93.0, "target": 85.0},
     pcie_generation=3,
+    links=0,
     page_retirement=True,
     profiles={},
     mig_max_count=0,
@@ -286,6 +300,7 @@ _MI300X = Model(
     warmth={"hotspot": Warmth(30.0, 0.062, 20.0), "memory": Warmth(28.0, 0.045, 40.0)},
     limits={"shutdown": 110.0, "slowdown": 100.0, "memory": 105.0},
     pcie_generation=5,
+    links=7,
     compute_partitions={"SPX": 1, "DPX": 2, "QPX": 4, "CPX": 8},
     texts={"metrics_table": "1.6", "vbios_version": "022.040.003.041.000001", "part_number": "113-M3000100-102"},
     numbers={"compute_units": 304, "oam_id": 0},
@@ -349,6 +364,7 @@ _MI210 = replace(
         "hbm3": Warmth(32.0, 0.12, 40.0),
     },
     pcie_generation=4,
+    links=0,
     compute_partitions={},
     texts={"metrics_table": "1.3", "vbios_version": "113-D67301-063", "part_number": "113-D67301-063"},
     numbers={"compute_units": 104},

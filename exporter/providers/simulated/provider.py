@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from exporter.model import Device, Group, Groups, Sample
+from exporter.model import Device, ErrorEvent, Group, Groups, Sample
 from exporter.providers.protocol import OpenContext, Opened, ProviderError
 from exporter.providers.sanitise import Readings
 from exporter.providers.simulated.device import Fault, SimulatedDevice
 from exporter.providers.simulated.epoch import epoch_of
+from exporter.providers.simulated.events import happened, kinds
 from exporter.providers.simulated.machine import Machine
-from exporter.providers.simulated.readings import CALLS, FAILS, Fields, Moment, identify
+from exporter.providers.simulated.readings import CALLS, FAILS, Fields, Moment, identify, moved
 from exporter.providers.simulated.scenario import ScenarioError, read_scenario
 
 BUILT_IN = Path(__file__).with_name("default.yaml")
@@ -40,7 +41,7 @@ def open_simulated(context: OpenContext) -> Opened:
 
 def open_machine(machine: Machine, context: OpenContext, clock: Callable[[], float] = time.monotonic) -> Opened:
     """Serve a machine that is made already. Raises ProviderError where its driver is not loaded, or opening fails."""
-    provider = SimulatedProvider(machine, context.between_calls, clock)
+    provider = SimulatedProvider(machine, context.between_calls, clock, pcie_bytes=context.pcie_bytes)
     provider.start()
     return Opened(provider, machine.scenario.library_version)
 
@@ -56,8 +57,19 @@ class _FailedError(Exception):
 class SimulatedProvider:
     """A Provider over a Machine."""
 
-    def __init__(self, machine: Machine, between_calls: Callable[[], None], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        between_calls: Callable[[], None],
+        clock: Callable[[], float],
+        *,
+        pcie_bytes: bool = False,
+    ) -> None:
         self._machine = machine
+        self._pcie_bytes = pcie_bytes
+        self._heard_at: dict[str, float] = {}
+        """Up to when errors that the driver reported were handed out, by device."""
+        self._opened_at = clock() - machine.epoch
         self._between_calls = between_calls
         self._clock = clock
         self._closing = False
@@ -104,15 +116,26 @@ class SimulatedProvider:
                 took[group] = self._clock() - started
                 taken[group] = started + took[group] / 2
         except _LostError:
-            return Sample(device=device, lost=True)
+            return Sample(device=device, lost=True, error_events=self._events(simulated))
+        if Group.STATE in groups:
+            fields["error_event_kinds"] = kinds(simulated)
+            if self._pcie_bytes:
+                fields |= moved(Moment(self._machine, simulated, self._now(), readings))
         return Sample(
             device=device,
+            error_events=self._events(simulated),
             taken_at=taken,
             read_seconds=took,
             failed=readings.failed,
             rejected=readings.rejected,
             **fields,
         )
+
+    def _events(self, device: SimulatedDevice) -> tuple[ErrorEvent, ...]:
+        """Return what the driver reported since it was asked last, and nothing from before the provider was opened."""
+        now = self._now()
+        since, self._heard_at[device.key] = self._heard_at.get(device.key, self._opened_at), now
+        return happened(device, since, now)
 
     def close(self) -> None:
         """Release nothing, since nothing is held; a scenario may have it go wrong all the same."""

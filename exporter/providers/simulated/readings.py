@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from exporter import metrics
-from exporter.model import Device, Group, PartitionSample, ProcessSample
+from exporter.model import Device, Fabric, Group, LinkSample, PartitionSample, ProcessSample
 from exporter.providers.sanitise import (
     BYTES,
     CELSIUS,
@@ -28,6 +28,7 @@ from exporter.providers.simulated.machine import Machine
 _ALL_ONES = 0xFFFF_FFFF_FFFF_FFFF
 _MARGIN = Range(-200.0, 200.0)
 _SECONDS = Range(0.0, 1e12)
+_MOVED = Range(0.0, 2.0**64)
 
 
 class Moment(NamedTuple):
@@ -66,6 +67,8 @@ class Moment(NamedTuple):
         return {label: value for label, value in found.items() if value is not None}
 
 
+_FIRMWARE = {"vbios": "vbios_version", "inforom": "firmware_inforom", "gsp": "firmware_gsp"}
+
 Fields = dict[str, Any]
 """Fields of a Sample by name."""
 
@@ -94,7 +97,7 @@ def identify(device: SimulatedDevice, index: int) -> Device:
         driver_version=text(texts.get("driver_version")),
         memory_kind="dedicated" if "memory_size_bytes" in numbers else None,
         partition_mode=mode,
-        firmware={"vbios": texts["vbios_version"]} if texts.get("vbios_version") else {},
+        firmware={name: texts[key] for name, key in _FIRMWARE.items() if texts.get(key)},
     )
 
 
@@ -209,7 +212,64 @@ def _link(m: Moment) -> Fields:
         "pcie_link_width": m.number("pcie_width", LINK_WIDTH, "pcie_link_width"),
         "pcie_link_width_max": m.number("pcie_width_max", LINK_WIDTH, "pcie_link_width_max"),
         "pcie_replays": m.number("pcie_replays", COUNT),
+        "links": _links(m),
+        "fabric": _fabric(m),
+        "recovery_action": _named(m.number("recovery_action", COUNT), metrics.RECOVERY_ACTIONS),
     }
+
+
+def _links(m: Moment) -> tuple[LinkSample, ...] | None:
+    count = m.number("link_count", COUNT, "links")
+    if count is None:
+        return None
+    down = m.number("links_down", COUNT, "links") or 0.0
+    kind = {"nvidia": "nvlink", "amd": "xgmi"}[m.device.vendor]
+    errors = m.each("links", {error: f"link_{error}_errors" for error in metrics.LINK_ERRORS}, COUNT)
+    receive, transmit = (m.number(f"link_{way}_bytes", _MOVED, "links") for way in ("receive", "transmit"))
+    return tuple(
+        LinkSample(
+            kind=kind,
+            link=str(number),
+            up=number + down < count,
+            receive_bytes=receive,
+            transmit_bytes=transmit,
+            errors=errors,
+        )
+        for number in range(int(count))
+    )
+
+
+def _fabric(m: Moment) -> Fabric | None:
+    number = m.number("fabric_state", COUNT, "fabric")
+    state = None if not number else _named(number - 1, metrics.FABRIC_STATES)
+    if state is None:
+        return None
+    cluster, clique = m.device.texts.get("fabric_cluster_uuid"), m.number("fabric_clique", COUNT, "fabric")
+    return Fabric(state=state, cluster_uuid=cluster, clique=None if clique is None else int(clique))
+
+
+def _named(number: float | None, names: tuple[str, ...]) -> str | None:
+    return names[int(number)] if number is not None and number < len(names) else None
+
+
+def moved(m: Moment) -> Fields:
+    """Read the bytes that went over PCIe, which are asked for by an option."""
+    return {name: m.number(name, _MOVED) for name in ("pcie_receive_bytes", "pcie_transmit_bytes")}
+
+
+def _profile(m: Moment) -> Fields:
+    """Tell how busy the parts of the GPU were within the last second."""
+    then, now = (m.device.signal("gfx_busy_seconds", max(0.0, t)) for t in (m.t - 1.0, m.t))
+    fields: Fields = {}
+    for part in ("sm_active", "sm_occupancy", "tensor_active", "dram_active"):
+        share = m.device.numbers.get(f"{part}_share")
+        if share is not None and then is not None and now is not None:
+            fields[f"{part}_ratio"] = m.clean(f"{part}_ratio", round(share * (now - then), 5), RATIO)
+    active = fields.get("sm_active_ratio")
+    if active is not None and m.device.numbers.get("mig_enabled"):
+        names = {_partition(m.device, row) for row in m.device.rows_at("partition", m.t)}
+        fields["partition_sm_active_ratio"] = dict.fromkeys(sorted(names), active)
+    return fields
 
 
 def _partitions(m: Moment) -> Fields:
@@ -279,6 +339,7 @@ CALLS: Mapping[Group, Mapping[str, Call]] = {
         "partitions": _partitions,
     },
     Group.PROCESSES: {"processes": _processes},
+    Group.PROFILING: {"profile": _profile},
 }
 """What stands for the calls into a vendor's library, by name: faults of a scenario name them."""
 
@@ -295,5 +356,6 @@ FAILS: Mapping[str, str] = {
     "link": "pcie_link_width",
     "partitions": "partitions",
     "processes": "processes",
+    "profile": "sm_active_ratio",
 }
 """The reading that is said to have broken when a call fails."""

@@ -225,6 +225,10 @@ def _fault(fault: FaultSpec, path: str) -> Iterator[str]:
         yield f"{path}.bytes: more than {MAX_FAULT_BYTES}"
     if fault.kind == "delay" and not fault.seconds:
         yield f"{path}.seconds: needed by the fault delay"
+    if (fault.kind == "event") != (fault.code is not None):
+        yield f"{path}.code: {'needed by' if fault.kind == 'event' else 'used only by'} the fault event"
+    if fault.kind != "event" and fault.event is not None:
+        yield f"{path}.event: used only by the fault event"
     for index, name in enumerate(fault.readings):
         if name not in NUMBERS:
             yield f"{path}.readings[{index}]: no reading is called {shown(name)}{suggestion(name, NUMBERS)}"

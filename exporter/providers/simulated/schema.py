@@ -162,6 +162,7 @@ class FaultSpec(Timed, frozen=True, kw_only=True):
         "garbage",
         "stuck",
         "ones",
+        "event",
     ]
     call: str = "*"
     """Name of a vendor call; * at its end stands for anything."""
@@ -172,6 +173,10 @@ class FaultSpec(Timed, frozen=True, kw_only=True):
     """Of each call: what a flood prints to each of standard output and error, and what leaks of memory."""
     values: Values = Values()
     """Of garbage and stuck: what the readings show instead."""
+    code: Annotated[int, Meta(ge=0, le=2**32 - 1)] | None = None
+    """Of an event: the code of the error that the driver reports."""
+    event: Literal["xid", "afid", "ras"] | None = None
+    """Of an event: its kind; None: what the vendor's driver reports."""
     readings: tuple[str, ...] = ()
     """Of ones, and of stuck without values: which readings."""
 

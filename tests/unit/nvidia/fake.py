@@ -5,6 +5,7 @@ answer for is refused as not supported; a function that is not here fails the te
 """
 # ruff: noqa: N802, N803, N815 -- names are those of pynvml
 
+import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from exporter.providers.procfs import Proc
 from exporter.providers.protocol import OpenContext, Provider
 
 NOT_SUPPORTED = 3
+TIMEOUT = 10
 UUID = "GPU-00000000-0000-0000-0000-{:012x}"
 
 
@@ -34,6 +36,16 @@ class FakeGpu:
     answers: dict[str, Any] = field(default_factory=dict)
     fields: dict[tuple[int, int], Any] = field(default_factory=dict)
     """Field values by id and scope: an int, a float, a Status, or a pair of value type and value."""
+    xids: list[int] = field(default_factory=list)
+    """Errors that it reports, to the one event set that is registered for them."""
+
+
+@dataclass(eq=False)
+class FakeEventSet:
+    """`registered` is None until a GPU is registered in it."""
+
+    registered: FakeGpu | None = None
+    freed: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,6 +112,10 @@ class FakeNvml:
         self.started = 0
         """Initialisations less shutdowns."""
         self.calls: list[str] = []
+        self.event_sets: list[FakeEventSet] = []
+        self.gpm_samples: dict[int, Any] = {}
+        """What was sampled of whom, by address; a sample that is freed is gone."""
+        self._addresses = 0
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"the provider uses pynvml.{name}, which the fake does not have")
@@ -174,7 +190,10 @@ class FakeNvml:
         if "nvmlDeviceGetFieldValues" in handle.answers:
             return self._ask(handle, "nvmlDeviceGetFieldValues", fieldIds)
         self.calls.append("nvmlDeviceGetFieldValues")
-        values = [_field(handle.fields.get(field, Status(NOT_SUPPORTED))) for field in fieldIds]
+        assert fieldIds
+        values = (pynvml.c_nvmlFieldValue_t * len(fieldIds))()
+        for place, asked in enumerate(fieldIds):
+            values[place] = _field(handle.fields.get(asked, Status(NOT_SUPPORTED)))
         if all(value.nvmlReturn for value in values):
             raise pynvml.NVMLError(NOT_SUPPORTED)
         return values
@@ -287,6 +306,100 @@ class FakeNvml:
     def nvmlDeviceGetMPSComputeRunningProcesses(self, handle: FakeGpu) -> Any:
         return self._ask(handle, "nvmlDeviceGetMPSComputeRunningProcesses")
 
+    def nvmlDeviceGetComputeRunningProcesses_v2(self, handle: FakeGpu) -> Any:
+        return self._ask(handle, "nvmlDeviceGetComputeRunningProcesses_v2")
+
+    def nvmlDeviceGetGraphicsRunningProcesses_v2(self, handle: FakeGpu) -> Any:
+        return self._ask(handle, "nvmlDeviceGetGraphicsRunningProcesses_v2")
+
+    def nvmlDeviceGetMPSComputeRunningProcesses_v2(self, handle: FakeGpu) -> Any:
+        return self._ask(handle, "nvmlDeviceGetMPSComputeRunningProcesses_v2")
+
+    def nvmlDeviceGetGspFirmwareVersion(self, handle: FakeGpu, version: Any = None) -> Any:
+        assert version is None
+        return self._ask(handle, "nvmlDeviceGetGspFirmwareVersion")
+
+    def nvmlDeviceGetNvLinkState(self, device: FakeGpu, link: int) -> Any:
+        return self._ask(device, "nvmlDeviceGetNvLinkState", link)
+
+    def nvmlDeviceGetGpuFabricInfoV(self, device: FakeGpu, gpuFabricInfo: Any) -> Any:
+        assert gpuFabricInfo.contents.version == pynvml.nvmlGpuFabricInfo_v2
+        return self._filled(gpuFabricInfo.contents, self._ask(device, "nvmlDeviceGetGpuFabricInfoV"))
+
+    def nvmlDeviceGetGpuFabricInfo(self, device: FakeGpu, gpuFabricInfo: Any) -> Any:
+        return self._filled(gpuFabricInfo.contents, self._ask(device, "nvmlDeviceGetGpuFabricInfo"))
+
+    def nvmlDeviceGetSupportedEventTypes(self, handle: FakeGpu) -> Any:
+        return self._ask(handle, "nvmlDeviceGetSupportedEventTypes")
+
+    def nvmlEventSetCreate(self) -> Any:
+        self.calls.append("nvmlEventSetCreate")
+        self.event_sets.append(FakeEventSet())
+        return self.event_sets[-1]
+
+    def nvmlDeviceRegisterEvents(self, handle: FakeGpu, eventTypes: int, eventSet: FakeEventSet) -> None:
+        assert eventTypes == pynvml.nvmlEventTypeXidCriticalError
+        handle.answers.setdefault("nvmlDeviceRegisterEvents", None)
+        self._ask(handle, "nvmlDeviceRegisterEvents")
+        assert eventSet.registered is None
+        eventSet.registered = handle
+
+    def nvmlEventSetWait_v2(self, eventSet: FakeEventSet, timeoutms: int) -> Any:
+        assert timeoutms > 0
+        assert not eventSet.freed
+        assert eventSet.registered is not None
+        self.calls.append("nvmlEventSetWait_v2")
+        gpu = eventSet.registered
+        if not gpu.xids:
+            return _given(gpu.answers.get("nvmlEventSetWait_v2", Status(TIMEOUT)))
+        data = pynvml.c_nvmlEventData_t()
+        data.eventType, data.eventData = pynvml.nvmlEventTypeXidCriticalError, gpu.xids.pop(0)
+        return data
+
+    def nvmlEventSetFree(self, eventSet: FakeEventSet) -> None:
+        self.calls.append("nvmlEventSetFree")
+        assert not eventSet.freed
+        eventSet.freed = True
+
+    def nvmlGpmQueryDeviceSupport(self, device: FakeGpu) -> Any:
+        return self._ask(device, "nvmlGpmQueryDeviceSupport")
+
+    def nvmlGpmSampleAlloc(self) -> Any:
+        self.calls.append("nvmlGpmSampleAlloc")
+        self._addresses += 64
+        self.gpm_samples[self._addresses] = None
+        return ctypes.cast(self._addresses, pynvml.c_nvmlGpmSample_t)
+
+    def nvmlGpmSampleFree(self, gpmSample: Any) -> None:
+        self.calls.append("nvmlGpmSampleFree")
+        del self.gpm_samples[_address(gpmSample)]
+
+    def nvmlGpmSampleGet(self, device: FakeGpu, gpmSample: Any) -> Any:
+        assert _address(gpmSample) in self.gpm_samples
+        self.gpm_samples[_address(gpmSample)] = self._ask(device, "nvmlGpmSampleGet")
+        return gpmSample
+
+    def nvmlGpmMigSampleGet(self, device: FakeGpu, gpuInstanceId: int, gpmSample: Any) -> Any:
+        assert _address(gpmSample) in self.gpm_samples
+        self.gpm_samples[_address(gpmSample)] = self._ask(device, "nvmlGpmMigSampleGet", gpuInstanceId)
+        return gpmSample
+
+    def nvmlGpmMetricsGet(self, metricsGet: Any) -> Any:
+        """Give the difference of two samples, which map metrics to counts of percent."""
+        self.calls.append("nvmlGpmMetricsGet")
+        assert metricsGet.version == pynvml.NVML_GPM_METRICS_GET_VERSION
+        first, second = (self.gpm_samples[_address(s)] for s in (metricsGet.sample1, metricsGet.sample2))
+        for metric in metricsGet.metrics[: metricsGet.numMetrics]:
+            if metric.metricId in second:
+                metric.nvmlReturn, metric.value = 0, second[metric.metricId] - first[metric.metricId]
+            else:
+                metric.nvmlReturn = NOT_SUPPORTED
+        return metricsGet
+
+    c_nvmlGpmMetricsGet_t = pynvml.c_nvmlGpmMetricsGet_t
+    c_nvmlGpuFabricInfo_t = pynvml.c_nvmlGpuFabricInfo_t
+    c_nvmlGpuFabricInfo_v2_t = pynvml.c_nvmlGpuFabricInfo_v2_t
+
     def nvmlDeviceGetProcessUtilization(self, handle: FakeGpu, timeStamp: int) -> Any:
         return self._ask(handle, "nvmlDeviceGetProcessUtilization", timeStamp)
 
@@ -298,6 +411,11 @@ class FakeNvml:
         self.calls.append(function)
         assert isinstance(handle, FakeGpu), f"{function} was given {handle!r} for a handle"
         return _given(handle.answers.get(function, Status(NOT_SUPPORTED)), *arguments)
+
+    def _filled(self, structure: Any, members: Mapping[str, Any]) -> int:
+        for name, value in members.items():
+            setattr(structure, name, value)
+        return 0
 
     def _handle(self, wanted: FakeGpu | None, function: str) -> Any:
         self.calls.append(function)
@@ -329,7 +447,8 @@ class Without:
 
 def every_call(code: int) -> dict[str, Any]:
     """Return answers for a GPU whose handle is good while every call about it gives `code`, except for its identity."""
-    readings = [name for name in vars(FakeNvml) if name.startswith("nvmlDeviceGet") and "HandleBy" not in name]
+    about_one = ("nvmlDeviceGet", "nvmlDeviceRegister", "nvmlGpmQuery", "nvmlGpmSampleGet")
+    readings = [name for name in vars(FakeNvml) if name.startswith(about_one) and "HandleBy" not in name]
     identity = {"nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetPciInfo", "nvmlDeviceGetCount"}
     return {name: Status(code) for name in readings if name not in identity}
 
@@ -342,8 +461,9 @@ def opened(
     wall_clock: Callable[[], float] = lambda: 1_700_000_000.0,
     own_pid: int = 4242,
     foreign: bool = False,
+    pcie_bytes: bool = False,
 ) -> Provider:
-    context = OpenContext(between_calls=lambda: None, root=root)
+    context = OpenContext(between_calls=lambda: None, root=root, pcie_bytes=pcie_bytes)
     proc = Proc(root, frozenset({own_pid}), foreign=foreign)
     return open_library(library, context, clock=clock, wall_clock=wall_clock, proc=proc).provider
 
@@ -371,6 +491,10 @@ def _given(answer: Any, *arguments: Any) -> Any:
     if isinstance(answer, Exception):
         raise answer
     return answer
+
+
+def _address(sample: Any) -> int:
+    return ctypes.cast(sample, ctypes.c_void_p).value or 0
 
 
 def _field(answer: Any) -> pynvml.c_nvmlFieldValue_t:

@@ -174,6 +174,77 @@ def test_limits() -> None:
     assert (sample.power_limit_watts, sample.power_limit_default_watts) == (550.0, 700.0)
 
 
+def test_limits_are_read_again_with_the_state_and_when_the_power_is_above() -> None:
+    made = card({(185, GPU): (UINT, 400_000)}, nvmlDeviceGetEnforcedPowerLimit=450_000)
+    library = FakeNvml(made)
+    provider = opened(library)
+    device = only(provider)
+
+    def limit(*more: Group) -> float | None:
+        return provider.read(device, ENERGY | set(more)).power_limit_watts
+
+    assert limit() == 450.0
+    made.answers["nvmlDeviceGetEnforcedPowerLimit"] = 700_000
+    assert limit() == 450.0
+    made.fields[185, GPU] = (UINT, 460_000)
+    assert limit() == 700.0
+    made.answers["nvmlDeviceGetEnforcedPowerLimit"] = 500_000
+    assert (limit(), limit(Group.STATE), limit()) == (700.0, 500.0, 500.0)
+    made.answers["nvmlDeviceGetEnforcedPowerLimit"] = Status(17)
+    assert limit(Group.STATE) is None
+    made.answers["nvmlDeviceGetEnforcedPowerLimit"] = 600_000
+    assert limit() == 600.0  # what broke is asked for at the next read
+
+
+def test_one_call_gives_power_and_accumulator_once_it_is_known_what_answers() -> None:
+    fields = {(185, GPU): (UINT, 500_000), (186, GPU): (UINT, 510_000), (185, MEMORY): (UINT, 60_000)}
+    made = card({**fields, (83, 0): (3, 7_000)}, nvmlDeviceGetTotalEnergyConsumption=7_040)
+    library = FakeNvml(made)
+    provider = opened(library)
+    device = only(provider)
+    asked: list[list[tuple[int, int]]] = []
+    answer = library.nvmlDeviceGetFieldValues
+    library.nvmlDeviceGetFieldValues = lambda handle, ids: (asked.append(ids), answer(handle, ids))[1]  # type: ignore[method-assign] # the boundary itself is looked at
+    assert provider.read(device, ENERGY).energy_counter_joules == 7.04
+    library.calls.clear()
+    made.fields[83, 0] = (3, 9_500)
+    sample = provider.read(device, ENERGY)
+    assert library.calls == ["nvmlDeviceGetFieldValues"]
+    assert asked[-1] == [(185, GPU), (185, MEMORY), (83, 0)]
+    assert (sample.power_watts, sample.memory_power_watts, sample.energy_counter_joules) == (500.0, 60.0, 9.5)
+    provider.read(device, ENERGY | {Group.STATE})
+    assert "nvmlDeviceGetTotalEnergyConsumption" in library.calls  # looked at anew
+
+
+def test_field_of_the_accumulator_is_not_believed_where_it_is_another_number_than_the_call() -> None:
+    made = card({(186, GPU): (UINT, 60_000), (83, 0): (3, 7)}, nvmlDeviceGetTotalEnergyConsumption=7_000_000)
+    provider = opened(FakeNvml(made))
+    device = only(provider)
+    assert [provider.read(device, ENERGY).energy_counter_joules for _ in range(3)] == [7_000.0] * 3
+
+
+def test_what_falls_silent_is_looked_at_anew_in_the_same_read() -> None:
+    made = card({(185, GPU): (UINT, 500_000), (186, GPU): (UINT, 510_000)}, nvmlDeviceGetTotalEnergyConsumption=7_000)
+    made.fields[83, 0] = (3, 7_000)
+    provider = opened(FakeNvml(made))
+    device = only(provider)
+    provider.read(device, ENERGY)
+    made.fields = {(186, GPU): (UINT, 520_000)}
+    sample = provider.read(device, ENERGY)
+    assert (reading(sample), sample.energy_counter_joules) == ((520.0, "instant", 0.0), 7.0)
+    assert sample.failed == ()
+
+
+def test_gpu_without_fields_is_not_asked_for_them_at_each_read() -> None:
+    library = FakeNvml(gpu(nvmlDeviceGetPowerUsage=70_000))
+    provider = opened(library)
+    device = only(provider)
+    provider.read(device, ENERGY)
+    library.calls.clear()
+    assert provider.read(device, ENERGY).power_watts == 70.0
+    assert library.calls == ["nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetPowerUsage"]
+
+
 def test_all_ones_of_the_accumulator_are_absent() -> None:
     sample = sample_of(nvmlDeviceGetTotalEnergyConsumption=2**64 - 1)
     assert (sample.energy_counter_joules, sample.rejected) == (None, ())

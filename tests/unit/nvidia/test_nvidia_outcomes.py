@@ -155,7 +155,7 @@ def test_everything_refused_is_a_device_with_identity_and_nothing_failed() -> No
     assert device.model == "Orin (nvgpu)"
     assert (sample.lost, sample.failed, sample.rejected) == (False, (), ())
     taken = sample.taken_at
-    assert set(taken) == {Group.ENERGY, Group.LOAD, Group.STATE, Group.PROCESSES}
+    assert set(taken) == all_groups()
     assert sample == Sample(device=device, taken_at=taken, read_seconds=dict.fromkeys(taken, 0.0))
 
 

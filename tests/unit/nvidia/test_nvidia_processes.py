@@ -52,6 +52,15 @@ def test_memory_that_is_not_known_is_absent_and_the_process_uninspectable(tmp_pa
     assert sample.process_counts == counts(uninspectable=1)
 
 
+def test_lists_of_an_older_driver_have_an_older_name(tmp_path: Path) -> None:
+    process(tmp_path, 7, b"python", started=33)
+    gone = dict.fromkeys((COMPUTE, GRAPHICS, MPS), Status(13))
+    older = {f"{COMPUTE}_v2": [Row(7, MIB)], f"{GRAPHICS}_v2": [], f"{MPS}_v2": Status(13)}
+    sample = processes(gpu(**gone, **older), tmp_path)
+    assert sample.processes == (ProcessSample(pid=7, started=33, name="python", memory_used_bytes=MIB),)
+    assert sample.failed == ()
+
+
 def test_process_without_a_name_here_has_its_pid_for_one(tmp_path: Path) -> None:
     # It ended between list and name, or its pid is of another namespace.
     sample = processes(card(compute=[Row(7, MIB)]), tmp_path)
