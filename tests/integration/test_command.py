@@ -161,11 +161,11 @@ def test_without_gpus_and_libraries_it_serves_and_says_why(start_daemon: Callabl
     page = daemon.scrape_until(
         lambda page: all(labels["reason"] for labels, _ in page.all("gpu_exporter_provider_info"))
     )
-    assert {labels["provider"] for labels, _ in page.all("gpu_exporter_provider_info")} == {"nvidia", "amd"}
+    assert {labels["provider"] for labels, _ in page.all("gpu_exporter_provider_info")} == {"nvidia", "amd", "drm"}
     assert "gpu_info" not in page
     assert "simulated" not in page.page
-    daemon.until(lambda: daemon.log.count("provider is down") == 2)
-    assert re.findall(r'level=(\w+) logger=\S+ msg="provider is down"', daemon.log) == ["info", "info"]
+    daemon.until(lambda: daemon.log.count("provider is down") == 3)
+    assert re.findall(r'level=(\w+) logger=\S+ msg="provider is down"', daemon.log) == ["info"] * 3
 
 
 @without_gpus

@@ -78,12 +78,16 @@ class AmdgpuReader:
     def _hwmon(self, reading: Reading) -> Hwmon | None:
         return self._hwmons.of(reading).get(_HWMON)
 
-    def _table(self, card: Card, reading: Reading, fields: Collection[str]) -> Metrics | None:
-        """Return the table of this read; what of `fields` is wrong in it is rejected, all of them if it is refused."""
-        if _TABLE not in reading.memo:
+    def _table(self, card: Card, reading: Reading, fields: Collection[str], *, whole: bool = True) -> Metrics | None:
+        """Return the table of this read; what of `fields` is wrong in it is rejected, the first if it is refused.
+
+        `whole`: as of `decode`.
+        """
+        name = _TABLE if whole else f"{_TABLE} in brief"
+        if name not in reading.memo:
             known = self._of(card)
             try:
-                metrics = known.table.read(lambda: reading.raw(next(iter(fields)), _TABLE, whole=True))
+                metrics = known.table.read(lambda: reading.raw(next(iter(fields)), _TABLE, whole=True), whole=whole)
             except RefusedError:
                 reading.reject(next(iter(fields)))
                 metrics = None
@@ -92,19 +96,20 @@ class AmdgpuReader:
                 known.weighs = metrics is not None and metrics.power_watts is not None
             if metrics is not None and metrics.power_kind is not None:
                 known.power_kind = metrics.power_kind
-            reading.memo[_TABLE] = metrics
-        found: Metrics | None = reading.memo[_TABLE]
-        for name in found.rejected if found is not None else ():
-            if name in fields:
-                reading.reject(name)
+            reading.memo[name] = metrics
+        found: Metrics | None = reading.memo[name]
+        for field in found.rejected if found is not None else ():
+            if field in fields:
+                reading.reject(field)
         return found
 
     def _energy(self, card: Card, device: Device, hwmon: Hwmon | None, reading: Reading) -> dict[str, Any]:
         known = self._of(card)
+        wanted = ("energy_counter_joules", "energy_counter_at", "power_watts")
+        table = self._table(card, reading, wanted, whole=False) if known.counts else None
         power = amdgpu_sensors.power(reading, hwmon, known.power_kind)
-        table = None
-        if known.counts or (power.watts is None and known.weighs):
-            table = self._table(card, reading, ("energy_counter_joules", "energy_counter_at", "power_watts"))
+        if table is None and power.watts is None and known.weighs:
+            table = self._table(card, reading, wanted, whole=False)
         if table is not None and power.watts is None:
             power = amdgpu_sensors.Power(reading.note("power_watts", table.power_watts, _TABLE), table.power_kind)
         counter = None if table is None else table.energy_counter_joules
@@ -133,7 +138,7 @@ class AmdgpuReader:
 
     def _load(self, card: Card, reading: Reading) -> dict[str, Any]:
         names = ("utilization_ratio", "memory_controller_utilization_ratio")
-        table = self._table(card, reading, (*names, "engine_utilization_ratio"))
+        table = self._table(card, reading, ("engine_utilization_ratio", *names))
         fields: dict[str, Any] = {}
         for name, path in zip(names, ("gpu_busy_percent", "mem_busy_percent"), strict=True):
             value = reading.number(name, path, RATIO, per=_PERCENT)

@@ -1,5 +1,6 @@
 """What is a card called? The kernel knows numbers; the names are in lists that distributions install."""
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ _BRACKETS = re.compile(r".*\[(.+)\]")
 _MOST_LINES = 200_000
 
 
+@functools.lru_cache(maxsize=64)
 def model_of(root: Path, vendor: int | None, device: int | None, revision: int | None) -> str | None:
     """Return the name of a card by its PCI numbers, or these in the form of lspci; None: it has none.
 

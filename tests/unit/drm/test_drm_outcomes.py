@@ -207,3 +207,24 @@ def test_a_host_that_has_no_cards_any_more_lists_those_that_are_lost(tmp_path: P
     bench.provider.close()
     with pytest.raises(ProviderError, match="no device"):
         open_drm(OpenContext(between_calls=lambda: None, root=tmp_path))
+
+
+def test_a_number_that_cannot_be_read_for_once_makes_no_second_card(tmp_path: Path) -> None:
+    card(tmp_path, 0, radeon())
+    bench = Bench(tmp_path)
+    (known,) = bench.provider.devices()
+    bench.answers.errors = {"unique_id": EIO}
+    assert [device.key for device in bench.provider.devices()] == [known.key]
+    assert bench.provider.read(known, ENERGY).power_watts == 97
+
+
+def test_whether_one_that_sleeps_is_on_the_bus_is_not_asked(tmp_path: Path) -> None:
+    # To read its registers would wake it.
+    card(tmp_path, 0, radeon())
+    bench = Bench(tmp_path)
+    (device,) = bench.provider.devices()
+    bench.answers.errors = {"hwmon3/power1_average": EPERM, "hwmon3/power1_input": EPERM, "power1_cap": EPERM}
+    bench.answers.errors |= {"power1_cap_default": EPERM, "gpu_metrics": EPERM}
+    bench.answers.asked.clear()
+    assert bench.provider.read(device, ENERGY).asleep
+    assert not [path for path in bench.answers.asked if path.endswith("config")]

@@ -1,6 +1,7 @@
 """Values that people published of their cards, as their files would show them."""
 
 from pathlib import Path
+from typing import Any
 
 from exporter.model import Group
 from tests.drm import card, hwmon
@@ -70,7 +71,7 @@ def test_30_a_model_in_the_memory_of_the_host(tmp_path: Path) -> None:
     files = apu(mem_info_gtt_total=48 * GIB, mem_info_gtt_used=int(24.3 * GIB))
     card(tmp_path, 0, files, ids=(0x1002, 0x150E), address="0000:c4:00.0")
     process(tmp_path, 4242, b"llama-server")
-    memory = {"drm_memory_gtt": "25258000 KiB", "drm_memory_vram": "5348 KiB"}
+    memory: dict[str, Any] = {"drm_memory_gtt": "25258000 KiB", "drm_memory_vram": "5348 KiB"}
     open_files(tmp_path, 4242, (RENDER, fdinfo(address="0000:c4:00.0", **memory)))
     bench = Bench(tmp_path)
     sample = bench.read(ONLY | {Group.LOAD})

@@ -28,17 +28,24 @@ _BYTES_MOVED = Range(0.0, 1e21)
 _LINK_UP = {0: False, 1: True}
 
 
-def read_discrete(table: Table) -> dict[str, Any]:
-    """Return fields of Metrics."""
+def read_energy(table: Table) -> dict[str, Any]:
+    """Return the fields of Metrics that are about power and energy."""
     # One of the two: up to v1_3 there is the average alone, from v1_4 the current power alone.
     average = table.one("average_power", "power_watts", WATTS)
     current = table.one("current_power", "power_watts", WATTS)
-    parts = table.raw("partitions")
-    count = parts if parts is not None and 0 < parts <= PARTITIONS else None
     return {
         "power_watts": current if average is None else average,
         "power_kind": "average" if average is not None else "instant" if current is not None else None,
         **_accumulator(table),
+    }
+
+
+def read_discrete(table: Table) -> dict[str, Any]:
+    """Return fields of Metrics."""
+    parts = table.raw("partitions")
+    count = parts if parts is not None and 0 < parts <= PARTITIONS else None
+    return {
+        **read_energy(table),
         "utilization_ratio": table.one("gfx_activity", "utilization_ratio", RATIO, per=_PERCENT),
         "memory_controller_utilization_ratio": table.one(
             "umc_activity", "memory_controller_utilization_ratio", RATIO, per=_PERCENT

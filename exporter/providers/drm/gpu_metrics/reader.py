@@ -16,16 +16,16 @@ class TableReader:
     def __init__(self) -> None:
         self._before: Metrics | None = None
 
-    def read(self, ask: Callable[[], bytes | None]) -> Metrics | None:
+    def read(self, ask: Callable[[], bytes | None], *, whole: bool = True) -> Metrics | None:
         """Return the table; None where there is none. `ask`: reads the file to its end, in one open.
 
-        Raises RefusedError for what is no table, and whatever `ask` raises.
+        `whole`: as of `decode`. Raises RefusedError for what is no table, and whatever `ask` raises.
         """
         raw = ask()
         if raw is None:
             return None
         try:
-            metrics = decode(raw)
+            metrics = decode(raw, whole=whole)
             torn = self._before is not None and _has_fallen(self._before, metrics)
         except RefusedError as refused:
             if not refused.torn:
@@ -35,7 +35,7 @@ class TableReader:
             raw = ask()
             if raw is None:
                 return None
-            metrics = decode(raw)  # counts, whatever it is: a reset lets counters fall too
+            metrics = decode(raw, whole=whole)  # counts, whatever it is: a reset lets counters fall too
         self._before = metrics
         return metrics
 
