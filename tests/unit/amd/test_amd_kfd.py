@@ -112,12 +112,12 @@ def test_nodes_are_told_by_address_and_partition(tmp_path: Path) -> None:
     node(tmp_path, 1, 51234, bus=0xDB, units=38, partition=7, domain=2)
     (kfd(tmp_path) / "topology/nodes/2").mkdir()
     (kfd(tmp_path) / "topology/nodes/2/gpu_id").write_text("9\n")
-    assert read_topology(tmp_path) == [Node(51234, "0002:db:00", 7, 38, 135)]
+    assert read_topology(tmp_path) == [Node(51234, "0002:db:00", 7, 38, 135, "gfx942")]
     properties = kfd(tmp_path) / "topology/nodes/1/properties"
     on_top, as_function = (f"location_id {0xDB << 8 | partition}" for partition in (7 << 28, 7))
     properties.write_text(properties.read_text().replace(on_top, as_function))
     assert as_function in properties.read_text()
-    assert read_topology(tmp_path) == [Node(51234, "0002:db:00", 7, 38, 135)]
+    assert read_topology(tmp_path) == [Node(51234, "0002:db:00", 7, 38, 135, "gfx942")]
 
 
 names = st.sampled_from(["10", "pid:10-id:1", "pid:10-id:2", "11", "pid:12-id:9"])
