@@ -6,14 +6,12 @@ from typing import Literal
 
 import msgspec
 
-from exporter.kernel import read_small
 from exporter.model import Device
 from exporter.providers.drm.amdgpu_partitions import nodes_of
 from exporter.providers.drm.cards import Card
 from exporter.providers.drm.hwmon import Hwmon
-from exporter.providers.drm.names import model_of
+from exporter.providers.drm.names import driver_version, model_of
 from exporter.providers.drm.reading import Reading
-from exporter.providers.sanitise import text
 from exporter.providers.unique_id import unique_id
 
 _DUAL_DIE_IDS = frozenset({0x7408, 0x740C})  # MI250X, MI250
@@ -41,18 +39,6 @@ def describe(
         partition_mode=mode,
         firmware=_firmware(reading),
     )
-
-
-def driver_version(root: Path, driver: str) -> str | None:
-    """Return the version of a driver's module, which one built apart from the kernel has, else that of the kernel."""
-    for path in (f"sys/module/{driver}/version", "proc/sys/kernel/osrelease"):
-        try:
-            version = text(read_small(f"{root}/{path}"))
-        except OSError:
-            continue
-        if version is not None:
-            return version
-    return None
 
 
 def with_packages(devices: Mapping[str, Device], cards: Mapping[str, Card]) -> dict[str, Device]:

@@ -11,12 +11,11 @@ from typing import Any
 import msgspec
 
 from exporter.model import Device, Group
-from exporter.providers.drm.amdgpu_identity import driver_version
 from exporter.providers.drm.cards import Card
 from exporter.providers.drm.hwmon import Hwmons
 from exporter.providers.drm.intel_gts import Gts, clocks, find_gts, throttled
 from exporter.providers.drm.intel_sensors import EnergySource, choose_energy, read_energy, read_limits, read_sensors
-from exporter.providers.drm.names import model_of
+from exporter.providers.drm.names import driver_version, model_of
 from exporter.providers.drm.pcie import read_link
 from exporter.providers.drm.reading import Reading
 from exporter.providers.sanitise import BYTES

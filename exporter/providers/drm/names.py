@@ -1,9 +1,12 @@
-"""What is a card called? The kernel knows numbers; the names are in lists that distributions install."""
+"""What are a card and its driver called? The kernel knows numbers; names are in lists that distributions install."""
 
 import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from exporter.kernel import read_small
+from exporter.providers.sanitise import text
 
 _AMDGPU_IDS = "usr/share/libdrm/amdgpu.ids"
 _PCI_IDS = ("usr/share/hwdata/pci.ids", "usr/share/misc/pci.ids", "var/lib/pciutils/pci.ids")
@@ -21,6 +24,18 @@ def model_of(root: Path, vendor: int | None, device: int | None, revision: int |
         return None
     amds = _of_amd(root, device, revision) if vendor == 0x1002 and revision is not None else None  # noqa: PLR2004 -- AMD
     return amds or _of_pci(root, vendor, device) or f"{vendor:04x}:{device:04x}"
+
+
+def driver_version(root: Path, driver: str) -> str | None:
+    """Return the version of a driver's module, which one built apart from the kernel has, else that of the kernel."""
+    for path in (f"sys/module/{driver}/version", "proc/sys/kernel/osrelease"):
+        try:
+            version = text(read_small(f"{root}/{path}"))
+        except OSError:
+            continue
+        if version is not None:
+            return version
+    return None
 
 
 def _of_amd(root: Path, device: int, revision: int) -> str | None:

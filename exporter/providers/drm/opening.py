@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 
 from exporter.providers.drm.amdgpu import AmdgpuReader
-from exporter.providers.drm.amdgpu_identity import driver_version
 from exporter.providers.drm.cards import find_cards
 from exporter.providers.drm.files import Files, KernelFiles
 from exporter.providers.drm.intel import IntelReader
+from exporter.providers.drm.names import driver_version
 from exporter.providers.drm.plain import PlainReader
 from exporter.providers.drm.provider import DrmProvider
 from exporter.providers.procfs import Proc, proc_of

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from exporter.model import Device, Group
-from exporter.providers.drm.amdgpu_identity import driver_version
 from exporter.providers.drm.cards import Card
 from exporter.providers.drm.hwmon import Hwmon, Hwmons, celsius, fan, watts
-from exporter.providers.drm.names import model_of
+from exporter.providers.drm.names import driver_version, model_of
 from exporter.providers.drm.pcie import read_link
 from exporter.providers.drm.reading import Reading, known
 

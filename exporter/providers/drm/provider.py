@@ -106,10 +106,10 @@ class DrmProvider:
 
     def _as_known(self, card: Card, device: Device) -> Device:
         """Keep the key of a card whose number could not be read this time: it is no second card."""
-        at_its_place = (one for one in self._devices.values() if one.pci_address == card.pci_address)
-        before = next(at_its_place, None)
-        if before is None or card.pci_address is None or device.key != card.name:
+        if card.pci_address is None or device.key != card.name:
             return device
+        known = (self._devices[key] for key, one in self._cards.items() if one.pci_address == card.pci_address)
+        before = next((one for one in known if (one.vendor, one.model) == (device.vendor, device.model)), device)
         return msgspec.structs.replace(device, key=before.key)
 
     def _reader(self, card: Card) -> CardReader:
