@@ -18,8 +18,7 @@ KINDS = ("afid", "ras")
 """Of metrics.EVENT_KINDS: what went wrong, and how bad each record is."""
 _SEVERITIES = frozenset({"fatal", "non_fatal_uncorrected", "non_fatal_corrected"})
 _ANY_SEVERITY = 0b111
-_BUFFER_BYTES = 1 << 18
-_RECORDS_IN_A_CALL = 20  # of the package: it has room for no more
+_BUFFER_BYTES = 1 << 16
 _MOST_CALLS = 256
 _MOST_REMEMBERED = 8192
 _FILE_ERROR = 14
@@ -75,25 +74,16 @@ class Records:
 
     def _fetch(self, calls: Calls, package: Package) -> list[_Record]:
         """Return the records from where the read before ended; all of them where the ring was overwritten since."""
-        if self._next:
-            start = self._next - 1
-            page, after = _page(calls, package, start)
-            if page and page[0].digest == self._last:
-                return self._fetch_on(calls, package, page, after)
-        page, after = _page(calls, package, 0)
-        return self._fetch_on(calls, package, page, after)
-
-    def _fetch_on(self, calls: Calls, package: Package, page: list[_Record], after: int) -> list[_Record]:
-        found = list(page)
+        page = _page(calls, package, max(self._next - 1, 0))
+        if self._next and (not page.records or page.records[0].digest != self._last):
+            page = _page(calls, package, 0)
+        found = list(page.records)
         for _ in range(_MOST_CALLS):
-            if len(page) < _RECORDS_IN_A_CALL:
+            if not page.more:
                 break
-            page, after = _page(calls, package, after)
-            found += page
-        if found:
-            self._next, self._last = after, found[-1].digest
-        else:
-            self._next = 0
+            page = _page(calls, package, page.after)
+            found += page.records
+        self._next, self._last = (page.after, found[-1].digest) if found else (0, b"")
         return found
 
     def _is_news(self, record: _Record) -> bool:
@@ -101,17 +91,25 @@ class Records:
         return record.at is not None and self._since <= record.at <= self._wall() + 1
 
 
-def _page(calls: Calls, package: Package, cursor: int) -> tuple[list[_Record], int]:
-    """Return the records of one call, and where the next begins."""
+class _Page(NamedTuple):
+    records: list[_Record]
+    after: int
+    """Where the next begins."""
+    more: bool
+
+
+def _page(calls: Calls, package: Package, cursor: int) -> _Page:
+    """Return the records of one call: the package has room for 20 of them, or for what fits into the buffer."""
     answer = calls("amdsmi_get_gpu_cper_entries", package.handle, _ANY_SEVERITY, _BUFFER_BYTES, cursor)
     try:
-        entries, after, blobs, _status = answer
+        entries, after, blobs, status = answer
         after = int(after)
     except (TypeError, ValueError) as error:
         raise Broken("amdsmi_get_gpu_cper_entries") from error
     # Both are in the order of the ring; `entries` is a dict that counts from 0.
     pairs = zip(mapping(entries).values(), blobs if isinstance(blobs, list) else [], strict=False)
-    return [_record(mapping(entry), mapping(blob)) for entry, blob in pairs], after
+    records = [_record(mapping(entry), mapping(blob)) for entry, blob in pairs]
+    return _Page(records, after, more=status != 0 and bool(records))
 
 
 def _record(entry: Mapping[str, Any], blob: Mapping[str, Any]) -> _Record:
