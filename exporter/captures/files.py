@@ -102,6 +102,11 @@ def materialise(files: Mapping[str, Entry], root: Path) -> None:
             place.symlink_to(entry.target if isinstance(entry, Link) else place.name)
 
 
+def error_number(name: str) -> int:
+    """Return the number of an error by its name; 0: there is none."""
+    return getattr(errno, name, 0) if name.isupper() and name.isalnum() else 0
+
+
 def error_name(error: OSError) -> str:
     """Return the name under which an error of a file is kept."""
     return errno.errorcode.get(error.errno or 0, "EIO")
@@ -193,7 +198,7 @@ def _base64_complaint(content: str, _: str = "") -> str | None:
 
 
 def _error_complaint(content: str, _: str = "") -> str | None:
-    return None if content in errno.errorcode.values() else "expected the name of an error, such as EPERM"
+    return None if error_number(content) else "expected the name of an error, such as EPERM"
 
 
 def _link_complaint(content: str, place: str) -> str | None:

@@ -9,7 +9,8 @@ from msgspec import Meta
 
 from exporter import strict_yaml
 from exporter.captures import answers, files
-from exporter.validation import ValidationError, convert, join, shown
+from exporter.model import Sample
+from exporter.validation import ValidationError, convert, join, shown, suggestion
 
 Text = Annotated[str, Meta(extra={"check": lambda text: None if text.strip() else "needed"})]
 _Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
@@ -67,6 +68,8 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Which of them nobody has seen, and what they were taken from."""
     seen: Literal["hardware", "published", "documented"]
     """What it is made of: a recording of this host, published output, or documentation alone."""
+    documented: tuple[str, ...] = ()
+    """Readings, by field of Sample, that are here by documentation alone, although others were seen."""
     wall: Wall = Wall()
     library: Library | None = None
     """None: there are files only."""
@@ -127,6 +130,9 @@ def load_capture(text: str | bytes, *, name: str = "capture") -> Capture:
 
 def _problems(capture: Capture) -> Iterator[str]:
     """Yield what types and bounds cannot say, with key paths."""
+    for index, name in enumerate(capture.documented):
+        if name not in Sample.__struct_fields__:
+            yield f"documented[{index}]: no reading is called {shown(name)}{suggestion(name, Sample.__struct_fields__)}"
     before, paths = -1.0, set[str]()
     for number, moment in enumerate(capture.moments):
         path = f"moments[{number}]"

@@ -5,6 +5,7 @@ are the vendor's where they are given, else of the same shape. Structs are recor
 """
 
 import enum
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -172,6 +173,58 @@ class _Members:
         if name.startswith("_"):
             raise AttributeError(name)
         return name
+
+
+class ReplayedFiles:
+    """Stands for the Files of the DRM provider where a capture was put below `root`: it answers the recorded errors.
+
+    `files`: what reads the rest.
+    """
+
+    def __init__(self, capture: Capture, root: Path, files: Any) -> None:
+        self._capture = capture
+        self._root = os.path.realpath(root)
+        self._files = files
+        self._refused: dict[str, int] = {}
+        self.number = 0
+
+    @property
+    def number(self) -> int:
+        """Of the moment."""
+        return self._number
+
+    @number.setter
+    def number(self, number: int) -> None:
+        self._number = number
+        self._refused = {
+            path: files.error_number(entry.error)
+            for path, entry in self._capture.files_at(number).items()
+            if isinstance(entry, files.Unreadable)
+        }
+
+    def read(self, path: str) -> bytes:
+        self._refuse(path)
+        data: bytes = self._files.read(path)
+        return data
+
+    def read_whole(self, path: str) -> bytes:
+        self._refuse(path)
+        data: bytes = self._files.read_whole(path)
+        return data
+
+    def names(self, path: str) -> list[str]:
+        names: list[str] = self._files.names(path)
+        return names
+
+    def leads_to(self, path: str) -> str:
+        name: str = self._files.leads_to(path)
+        return name
+
+    def _refuse(self, path: str) -> None:
+        folder, name = os.path.split(path)
+        number = self._refused.get(os.path.relpath(f"{os.path.realpath(folder)}/{name}", self._root))
+        if number is not None:
+            raise OSError(number, os.strerror(number), path)
 
 
 def in_call(argument: Any) -> str:

@@ -132,6 +132,11 @@ def test_answers_that_are_no_plain_values_are_marked() -> None:
             "186: many",
             'moments[0].calls.gpu0.nvmlDeviceGetFieldValues.186: expected a number or a refusal, got "many"',
         ),
+        (
+            "seen: published",
+            "seen: published\ndocumented: [power_watts, power_what]",
+            'documented[1]: no reading is called "power_what", did you mean "power_watts"?',
+        ),
         ("at: 1.5", "at: 0", "moments[1].at: it is not after the moment before"),
         (
             "locked: {$unreadable: EPERM}",
