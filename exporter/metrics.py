@@ -67,7 +67,7 @@ class MetricSpec(Generic[T]):
 
 
 # Closed lists: providers map the vendor's words to these, and a test refuses any other value.
-SENSORS = ("gpu", "edge", "hotspot", "memory", "hbm0", "hbm1", "hbm2", "hbm3")
+SENSORS = ("gpu", "edge", "hotspot", "memory", *(f"hbm{stack}" for stack in range(8)))
 LIMITS = ("shutdown", "slowdown", "memory", "target")
 """Values of `sensor` on temperature limits: the measure taken there."""
 DOMAINS = ("graphics", "sm", "memory", "video", "soc", "fabric")

@@ -215,3 +215,64 @@ def _fill(built: Any, values: Mapping[str, Any]) -> None:
                 _fill(array[index], item)
             else:
                 array[index] = item
+
+
+NONE, CLOCK, TEMPERATURE, POWER, TIME, FIRMWARE_TIME, SPEED, TENTHS_OF_SPEED, BANDWIDTH, DATA, PERCENT = range(11)
+"""Units of v1_9, as the kernel numbers them."""
+ATTRIBUTES: Mapping[str, tuple[int, int, Any]] = {
+    "temperature_hotspot": (0, TEMPERATURE, U16),
+    "temperature_mem": (1, TEMPERATURE, U16),
+    "temperature_vrsoc": (2, TEMPERATURE, U16),
+    "curr_socket_power": (3, POWER, U16),
+    "average_gfx_activity": (4, PERCENT, U16),
+    "average_umc_activity": (5, PERCENT, U16),
+    "mem_max_bandwidth": (6, BANDWIDTH, U64),
+    "energy_accumulator": (7, NONE, U64),
+    "system_clock_counter": (8, TIME, U64),
+    "accumulation_counter": (9, NONE, U32),
+    "prochot_residency_acc": (10, NONE, U32),
+    "ppt_residency_acc": (11, NONE, U32),
+    "socket_thm_residency_acc": (12, NONE, U32),
+    "vr_thm_residency_acc": (13, NONE, U32),
+    "hbm_thm_residency_acc": (14, NONE, U32),
+    "pcie_link_width": (16, NONE, U16),
+    "pcie_link_speed": (17, TENTHS_OF_SPEED, U16),
+    "xgmi_link_speed": (19, SPEED, U16),
+    "pcie_replay_count_acc": (25, NONE, U64),
+    "xgmi_read_data_acc": (29, DATA, U64),
+    "xgmi_write_data_acc": (30, DATA, U64),
+    "xgmi_link_status": (31, NONE, U16),
+    "firmware_timestamp": (32, FIRMWARE_TIME, U64),
+    "current_gfxclk": (33, CLOCK, U16),
+    "current_socclk": (34, CLOCK, U16),
+    "current_uclk": (37, CLOCK, U16),
+    "num_partition": (38, NONE, U16),
+    "gfx_busy_inst": (40, PERCENT, U32),
+    "jpeg_busy": (41, PERCENT, U16),
+    "vcn_busy": (42, PERCENT, U16),
+    "temperature_hbm": (48, TEMPERATURE, U16),
+}
+TYPES = (U8, ctypes.c_int8, U16, ctypes.c_int16, U32, ctypes.c_int32, U64, ctypes.c_int64)
+
+
+def attribute(number: int, unit: int, kind: Any, *values: int) -> bytes:
+    """Return one attribute of v1_9: what follows, and what it is."""
+    encoding = unit << 24 | TYPES.index(kind) << 20 | number << 10 | len(values)
+    return bytes(U64(encoding)) + bytes((kind * len(values))(*values))
+
+
+def described(*attributes: bytes, count: int | None = None, size: int | None = None) -> bytes:
+    """Return a v1_9 of these attributes."""
+    body = b"".join(attributes)
+    head = bytes(U16(8 + len(body) if size is None else size)) + bytes((1, 9))
+    return head + bytes(ctypes.c_int32(len(attributes) if count is None else count)) + body
+
+
+def table_1_9(**values: Any) -> bytes:
+    """Return a v1_9 with these attributes, of the types that MI300 has."""
+    return described(
+        *(
+            attribute(*ATTRIBUTES[name], *(value if isinstance(value, list) else [value]))
+            for name, value in values.items()
+        )
+    )

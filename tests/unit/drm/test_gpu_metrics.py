@@ -10,7 +10,19 @@ from exporter.metrics import DOMAINS, ENGINES, REASONS, SENSORS
 from exporter.model import LinkSample, Sample
 from exporter.providers.drm.gpu_metrics import Metrics, RefusedError, decode
 from exporter.providers.drm.gpu_metrics.layouts import LAYOUTS
-from tests.unit.drm.tables import STRUCTURES, table
+from tests.unit.drm.tables import (
+    NONE,
+    POWER,
+    STRUCTURES,
+    TEMPERATURE,
+    U16,
+    U32,
+    U64,
+    attribute,
+    described,
+    table,
+    table_1_9,
+)
 
 DECODED = [version for version in STRUCTURES if version != (2, 0)]
 TICKS = 65536
@@ -465,11 +477,81 @@ def test_nothing_written(version: tuple[int, int], filling: bytes) -> None:
         (b"\xff" * 4096, "unknown version 255.255"),
         (bytes(4096), "unknown version 0.0"),
         (table(2, 0, system_clock_counter=1), "unknown version 2.0"),
-        (struct.pack("<HBBI", 120, 1, 9, 3) + bytes(112), "unknown version 1.9"),
         (struct.pack("<HBB", 120, 1, 10) + bytes(116), "unknown version 1.10"),
         (struct.pack("<HBB", 264, 3, 1) + bytes(260), "unknown version 3.1"),
         (b"not supported\n", "unknown version"),
     ],
 )
 def test_what_is_no_table(raw: bytes, reason: str) -> None:
+    assert reason in refusal(raw)
+
+
+def test_a_table_that_describes_itself() -> None:
+    values = MI300 | {"vcn_busy": [10, 30], "jpeg_busy": [4, 0], "accumulation_counter": 1000, "ppt_residency_acc": 2}
+    metrics = decode(table_1_9(temperature_vrsoc=40, mem_max_bandwidth=5300, firmware_timestamp=5, **values))
+    assert metrics.table == "v1_9"
+    assert (metrics.power_watts, metrics.power_kind, metrics.power_scope) == (717.0, "instant", "gpu")
+    assert (metrics.energy_counter_joules, metrics.energy_counter_at) == (123456789.0, 3600.0)
+    assert (metrics.energy_counter_range_joules, metrics.rejected) == (None, ())
+    assert (metrics.utilization_ratio, metrics.memory_controller_utilization_ratio) == (1.0, 0.37)
+    assert metrics.temperature_celsius == {"hotspot": 48.0, "memory": 42.0}
+    assert metrics.clock_hertz == {"graphics": 2.05e9, "soc": 1e9, "memory": 1.3e9}
+    assert (metrics.pcie_link_generation, metrics.pcie_link_width, metrics.pcie_replays) == (5.0, 16.0, 5.0)
+    assert metrics.engine_utilization_ratio == {"media": 0.2, "jpeg": 0.02}
+    assert (metrics.accumulations, metrics.residencies) == (1000, {"sw_power_cap": 2})
+    assert metrics.links is not None
+    assert [link.link for link in metrics.links] == ["1", "2", "3", "4", "5", "6", "7"]
+
+
+def test_what_describes_itself_may_change_its_width() -> None:
+    raw = described(
+        attribute(9, NONE, U64, 1 << 40),
+        attribute(11, NONE, U64, 1 << 33),
+        attribute(3, POWER, U32, 900),
+        attribute(48, TEMPERATURE, U16, *range(41, 53)),
+    )
+    metrics = decode(raw)
+    assert (metrics.accumulations, metrics.residencies) == (1 << 40, {"sw_power_cap": 1 << 33})
+    assert metrics.power_watts == 900.0
+    assert metrics.temperature_celsius == {f"hbm{stack}": 41.0 + stack for stack in range(8)}
+
+
+def test_ones_of_the_width_that_is_told_are_no_value() -> None:
+    metrics = decode(table_1_9(curr_socket_power=0xFFFF, energy_accumulator=(1 << 64) - 1, system_clock_counter=9))
+    assert metrics == Metrics(table="v1_9", energy_counter_at=9e-9)
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        attribute(3, NONE, U16, 717),  # not in watts
+        attribute(900, POWER, U16, 717),
+        attribute(3, POWER, ctypes.c_int16, -1),
+        attribute(3, POWER, U16),
+    ],
+)
+def test_what_is_not_understood_is_passed_over(strange: bytes) -> None:
+    metrics = decode(described(strange, attribute(0, TEMPERATURE, U16, 48)))
+    assert metrics == Metrics(table="v1_9", temperature_celsius={"hotspot": 48.0})
+
+
+ONE = attribute(3, POWER, U16, 717)
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (described(ONE)[:6], "cut short: 6 bytes"),
+        (described(ONE)[:-1], "cut short: 17 of 18 bytes"),
+        (described(ONE, count=2), "fewer attributes than the 2"),
+        (described(ONE, count=0), "says 18 bytes, and has 8"),
+        (described(ONE, count=-5), "says 18 bytes, and has 8"),
+        (described(ONE, count=1 << 30), "fewer attributes"),
+        (described(ONE, size=20) + bytes(2), "says 20 bytes, and has 18"),
+        (described(ONE, size=4), "cut short"),
+        (described(bytes(U64(8 << 20 | 1))), "unknown type 8"),
+        (described(), "is empty"),
+    ],
+)
+def test_a_description_that_does_not_fit_is_refused(raw: bytes, reason: str) -> None:
     assert reason in refusal(raw)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from exporter.metrics import DOMAINS, ENGINES, REASONS, SENSORS
 from exporter.providers.drm.gpu_metrics import Metrics, RefusedError, TableReader, Throttling, decode
 from exporter.providers.sanitise import CELSIUS, HERTZ, JOULES, RATIO, WATTS
-from tests.unit.drm.tables import STRUCTURES, table
+from tests.unit.drm.tables import ATTRIBUTES, STRUCTURES, TYPES, attribute, described, table
 
 DECODED = [version for version in STRUCTURES if version != (2, 0)]
 VERSIONS = st.sampled_from(DECODED)
@@ -46,6 +46,19 @@ def judged(raw: bytes) -> Metrics | None:
 def within(bounds: tuple[float, float], values: Iterable[float | None]) -> None:
     for value in values:
         assert value is None or (math.isfinite(value) and bounds[0] <= value <= bounds[1])
+
+
+@st.composite
+def describing(draw: st.DrawFn) -> bytes:
+    """A table that describes itself, of attributes that are known and others, with any values."""
+    number, unit, kind = st.integers(0, 60), st.integers(0, 11), st.sampled_from(TYPES)
+    told = st.sampled_from([(row[0], row[1], row[2]) for row in ATTRIBUTES.values()]) | st.tuples(number, unit, kind)
+    rows = draw(st.lists(st.tuples(told, st.binary(max_size=64)), max_size=12))
+    attributes = []
+    for (one, of, width), raw in rows:
+        values = [value % 2**7 if draw(st.booleans()) else value for value in raw]
+        attributes.append(attribute(one, of, width, *values))
+    return described(*attributes, count=draw(st.none() | st.integers(-1, 99)))
 
 
 @st.composite
@@ -85,7 +98,14 @@ def test_another_size_is_refused(raw: bytes, size: int) -> None:
 @example(1, 9, bytes(400), 404)
 def test_an_unknown_version_is_refused(form: int, content: int, body: bytes, size: int) -> None:
     metrics = judged(struct.pack("<HBB", size, form, content) + body)
-    assert metrics is None or (form, content) in DECODED
+    assert metrics is None or (form, content) in {*DECODED, (1, 9)}
+
+
+@unhurried
+@given(describing(), st.data())
+def test_any_description_is_readings_or_refused(raw: bytes, data: st.DataObject) -> None:
+    judged(raw)
+    judged(raw[: data.draw(st.integers(0, len(raw)))])
 
 
 @unhurried

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from exporter.providers.drm.gpu_metrics.apu import read_v2, read_v2_4, read_v3
+from exporter.providers.drm.gpu_metrics.attributes import layout_of
 from exporter.providers.drm.gpu_metrics.discrete import read_discrete, read_energy
-from exporter.providers.drm.gpu_metrics.layouts import HEADER, LAYOUTS
+from exporter.providers.drm.gpu_metrics.layouts import HEADER, LAYOUTS, Layout
 from exporter.providers.drm.gpu_metrics.record import Metrics, RefusedError
 from exporter.providers.drm.gpu_metrics.table import Table
 from exporter.providers.drm.gpu_metrics.throttle import read_throttling
@@ -13,6 +14,7 @@ from exporter.providers.sanitise import Range
 
 _SECONDS = Range(0.0, 1e10)  # 300 years
 
+_DESCRIBES_ITSELF = (1, 9)
 _APUS: Mapping[tuple[int, int], Callable[[Table], dict[str, Any]]] = {
     (2, 1): read_v2,
     (2, 2): read_v2,
@@ -27,8 +29,8 @@ def decode(raw: bytes, *, whole: bool = True) -> Metrics:
 
     Not `whole`: of a discrete GPU power, energy and their time alone, which are wanted ten times a second.
     """
-    version = _dispatch(raw)
-    table = Table(raw, LAYOUTS[version])
+    version, layout = _dispatch(raw)
+    table = Table(raw, layout)
     clock = table.one("clock", "energy_counter_at", _SECONDS, per=1e9) if table.raw("clock") else None
     if not whole and version not in _APUS:
         return Metrics(
@@ -48,12 +50,12 @@ def decode(raw: bytes, *, whole: bool = True) -> Metrics:
     )
 
 
-def _dispatch(raw: bytes) -> tuple[int, int]:
-    """Return format and content. Raises RefusedError."""
+def _dispatch(raw: bytes) -> tuple[tuple[int, int], Layout]:
+    """Return format and content, and where what is. Raises RefusedError."""
     if len(raw) < HEADER.size:
         raise RefusedError(f"gpu_metrics is cut short: {len(raw)} bytes", torn=True)
     size, form, content = HEADER.unpack_from(raw)
-    layout = LAYOUTS.get((form, content))
+    layout = layout_of(raw, size) if (form, content) == _DESCRIBES_ITSELF else LAYOUTS.get((form, content))
     if layout is None:
         raise RefusedError(f"gpu_metrics has the unknown version {form}.{content}")
     if size != layout.size:
@@ -63,4 +65,4 @@ def _dispatch(raw: bytes) -> tuple[int, int]:
     # Ones: the firmware did not answer, or the card has fallen off its bus. Zeros: nothing is written yet.
     if raw[HEADER.size : size] in (b"\xff" * (size - HEADER.size), bytes(size - HEADER.size)):
         raise RefusedError(f"gpu_metrics v{form}_{content} is empty")
-    return form, content
+    return (form, content), layout

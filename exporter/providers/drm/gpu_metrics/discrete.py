@@ -1,5 +1,6 @@
 """What the tables of discrete GPUs say (v1_0 to v1_8), MI300A among them: whole watts, percent, degrees Celsius."""
 
+from itertools import zip_longest
 from typing import Any
 
 from exporter.model import LinkSample
@@ -16,6 +17,7 @@ from exporter.providers.sanitise import (
     Range,
 )
 
+_MOST_STACKS = 8
 _TICKS_PER_JOULE = 65536
 _BITS_OF_V1_0 = 32
 _RPM = Range(0.0, 60_000.0)
@@ -86,7 +88,7 @@ def _engines(table: Table) -> dict[str, float]:
 
 def _temperatures(table: Table) -> dict[str, float]:
     name = "temperature_celsius"
-    stacks = table.each("hbm", name, CELSIUS)
+    stacks = table.each("hbm", name, CELSIUS)[:_MOST_STACKS]
     single = {sensor: table.one(sensor, name, CELSIUS) for sensor in ("edge", "hotspot", "memory")}
     return known({**single, **{f"hbm{stack}": value for stack, value in enumerate(stacks)}})
 
@@ -108,9 +110,9 @@ def _links(table: Table) -> tuple[LinkSample, ...] | None:
     """
     read = table.each("xgmi_read", "links", _BYTES_MOVED, _KIB)
     written = table.each("xgmi_write", "links", _BYTES_MOVED, _KIB)
-    states = table.each("xgmi_status", "links", COUNT) or [None] * len(read)
+    states = table.each("xgmi_status", "links", COUNT)
     links = []
-    for number, (receive, transmit, state) in enumerate(zip(read, written, states, strict=True)):
+    for number, (receive, transmit, state) in enumerate(zip_longest(read, written, states)):
         up = None if state is None else _LINK_UP.get(int(state))
         if up is not None or receive or transmit:
             links.append(

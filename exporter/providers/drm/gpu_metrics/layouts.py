@@ -3,7 +3,7 @@
 Compiled from the structures of the kernel's kgd_pp_interface.h, which lie as C lays them out on 64-bit machines. Runs
 of fields that nothing here reads have the name `_`.
 
-v2_0 is left out: its fields are not aligned, and v2_1 has its place. v1_9 describes itself instead of having a layout.
+v2_0 is left out: its fields are not aligned, and v2_1 has its place. v1_9 describes itself: see `attributes`.
 """
 
 import struct

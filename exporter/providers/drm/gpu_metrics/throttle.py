@@ -27,7 +27,8 @@ _FIELDS_OF_REASON: Mapping[str, tuple[str, ...]] = {
 }
 """v1_6 and later have one of each reason, v3_0 several."""
 
-_COUNTER = 1 << 32
+_WRAP = 1 << 32
+"""Of the counters up to v1_8; those of v1_9 may be of 64 bits."""
 
 
 def read_throttling(table: Table) -> dict[str, Any]:
@@ -70,8 +71,8 @@ class Throttling:
         for reason, count in metrics.residencies.items():
             if reason not in before.residencies:
                 continue
-            step = (count - before.residencies[reason]) % _COUNTER
-            if step >= _COUNTER // 2:  # it was reset
+            step = _step(before.residencies[reason], count)
+            if step < 0:  # it was reset
                 continue
             throttled[reason] = step > 0
             if share is not None and reason in self._seconds:
@@ -84,8 +85,16 @@ def _seconds_per_count(before: Metrics, after: Metrics) -> float | None:
         return None
     if before.energy_counter_at is None or after.energy_counter_at is None:
         return None
-    counted = (after.accumulations - before.accumulations) % _COUNTER
+    counted = _step(before.accumulations, after.accumulations)
     seconds = after.energy_counter_at - before.energy_counter_at
-    if not 0 < counted < _COUNTER // 2 or seconds <= 0:
+    if counted <= 0 or seconds <= 0:
         return None
     return seconds / counted
+
+
+def _step(before: int, after: int) -> int:
+    """Return how far a counter went, over its wrap too; negative: it was reset."""
+    step = after - before
+    if step < -_WRAP // 2 and before < _WRAP:
+        step += _WRAP
+    return step
