@@ -1,6 +1,7 @@
 """Which GPUs, and partitions of them, does AMD's driver for compute know? Read from its topology in sysfs."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,13 +25,22 @@ class Node(NamedTuple):
     """Such as gfx942."""
 
 
-def read_topology(root: Path) -> list[Node]:
-    """List GPUs and partitions; empty where there is no KFD."""
+def read_topology(
+    root: Path,
+    read: Callable[[str], bytes] = read_small,
+    names: Callable[[str], list[str]] = os.listdir,
+) -> list[Node]:
+    """List GPUs and partitions; empty where there is no KFD. `read` and `names`: what reads a file, and a folder."""
+    above = f"{root}/{KFD}/topology/nodes"
+    try:
+        listed = names(above)
+    except OSError:
+        return []
     nodes = []
-    for folder in (root / KFD / "topology/nodes").glob("*"):
+    for folder in (f"{above}/{name}" for name in listed):
         try:
-            gpu_id = int(read_small(f"{folder}/gpu_id"))
-            lines = read_small(f"{folder}/properties").decode("ascii", "replace").splitlines()
+            gpu_id = int(read(f"{folder}/gpu_id"))
+            lines = read(f"{folder}/properties").decode("ascii", "replace").splitlines()
             properties = {key: int(value) for key, _, value in (line.partition(" ") for line in lines)}
             if gpu_id:  # 0: a processor
                 nodes.append(_node(gpu_id, properties))

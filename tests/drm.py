@@ -102,28 +102,31 @@ def _expose(root: Path, device: Path, number: int, minor: int | None) -> None:
 
 
 class Answers(KernelFiles):
-    """A tree whose drivers answer errors: by the end of the path. What is read is kept, in order."""
+    """A tree whose drivers answer errors, or say something else: by the end of the path. What is read is kept."""
 
-    def __init__(self, errors: Mapping[str, int] | None = None) -> None:
-        self.errors = dict(errors or {})
+    def __init__(self) -> None:
+        self.errors: Mapping[str, int] = {}
+        self.said: Mapping[str, bytes] = {}
         self.asked: list[str] = []
         self.before: Callable[[str], object] = lambda _: None
         """Called with each path, before it is read."""
 
     def read(self, path: str) -> bytes:
-        self._answer(path)
-        return super().read(path)
+        return self._answer(path, super().read)
 
     def read_whole(self, path: str) -> bytes:
-        self._answer(path)
-        return super().read_whole(path)
+        return self._answer(path, super().read_whole)
 
-    def _answer(self, path: str) -> None:
+    def _answer(self, path: str, read: Callable[[str], bytes]) -> bytes:
         self.asked.append(path)
         self.before(path)
         for end, code in self.errors.items():
             if path.endswith(end):
                 raise OSError(code, os.strerror(code), path)
+        for end, said in self.said.items():
+            if path.endswith(end):
+                return said
+        return read(path)
 
 
 EPERM, ENODEV, EIO, EINVAL, EOPNOTSUPP = errno.EPERM, errno.ENODEV, errno.EIO, errno.EINVAL, errno.EOPNOTSUPP

@@ -25,7 +25,7 @@ def describe(
     card: Card, reading: Reading, root: Path, hwmon: Hwmon | None, mode: str | None, table: bytes | None
 ) -> Device:
     """Return the identity of a card. `table`: the head of its gpu_metrics, None where it sleeps or has none."""
-    nodes = nodes_of(root, card)
+    nodes = nodes_of(root, card, reading.files)
     return Device(
         vendor=card.vendor,
         key=unique_id(reading.text("unique_id")) or card.name,
@@ -34,7 +34,7 @@ def describe(
         serial=reading.text("serial_number"),
         minor=card.minor,
         architecture=next((node.architecture for node in nodes if node.architecture), None),
-        driver_version=driver_version(root, card.driver),
+        driver_version=driver_version(root, card.driver, reading.files),
         memory_kind=_memory_kind(card, hwmon, table),
         partition_mode=mode,
         firmware=_firmware(reading),

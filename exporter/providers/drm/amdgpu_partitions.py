@@ -11,6 +11,7 @@ from typing import NamedTuple
 from exporter.kfd import Node, read_topology
 from exporter.model import PartitionSample
 from exporter.providers.drm.cards import Card, find_partitions
+from exporter.providers.drm.files import Files
 from exporter.providers.drm.gpu_metrics import Metrics
 from exporter.providers.drm.reading import Reading
 
@@ -37,7 +38,8 @@ class PartitionReader:
         It is asked for again when there are more or fewer partitions.
         """
         known = self._states.get(card.folder)
-        nodes, devices = nodes_of(self._root, card), len(find_partitions(self._root, reading.files))
+        nodes = nodes_of(self._root, card, reading.files)
+        devices = len(find_partitions(self._root, reading.files))
         if known is not None and len(nodes) == len(known.nodes) and devices == known.platform_devices:
             return known.mode
         modes = (reading.text("current_compute_partition"), reading.text("current_memory_partition"))
@@ -71,7 +73,7 @@ class PartitionReader:
         self._states = {folder: state for folder, state in self._states.items() if folder in folders}
 
 
-def nodes_of(root: Path, card: Card) -> list[Node]:
+def nodes_of(root: Path, card: Card, files: Files) -> list[Node]:
     """Return KFD's nodes of a card: one, or one for each partition."""
     place = (card.pci_address or "").rpartition(".")[0]
-    return [node for node in read_topology(root) if node.place == place]
+    return [node for node in read_topology(root, files.read, files.names) if node.place == place]

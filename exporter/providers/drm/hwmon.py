@@ -10,7 +10,7 @@ from exporter.providers.sanitise import CELSIUS, RATIO, WATTS, is_sentinel
 
 MICRO = 1e6
 MILLI = 1e3
-_PWM_FULL = 255.0
+PWM_FULL = 255.0
 _U32 = 32
 
 
@@ -72,9 +72,9 @@ def celsius(reading: Reading, name: str, path: str, *, live: bool = True) -> flo
     return reading.number(name, path, CELSIUS, per=MILLI, source="hwmon", live=live)
 
 
-def fan(reading: Reading, hwmon: Hwmon) -> float | None:
-    """Read how far the fan is opened; None on a passive card."""
-    return reading.number("fan_speed_ratio", f"{hwmon.path}/pwm1", RATIO, per=_PWM_FULL, source="hwmon")
+def fan(reading: Reading, hwmon: Hwmon, full: float = PWM_FULL) -> float | None:
+    """Read how far the fan is opened; None on a passive card. `full`: what the driver says of all the way."""
+    return reading.number("fan_speed_ratio", f"{hwmon.path}/pwm1", RATIO, per=full, source="hwmon")
 
 
 def _hwmon(reading: Reading, path: str) -> Hwmon:

@@ -58,7 +58,7 @@ class IntelReader:
             model=model_of(self._root, card.vendor_id, card.device_id, card.revision),
             pci_address=card.pci_address,
             minor=card.minor,
-            driver_version=driver_version(self._root, card.driver),
+            driver_version=driver_version(self._root, card.driver, reading.files),
             memory_kind="unified" if integrated else "dedicated",
         )
 

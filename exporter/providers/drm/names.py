@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from exporter.kernel import read_small
+from exporter.providers.drm.files import Files
 from exporter.providers.sanitise import text
 
 _AMDGPU_IDS = "usr/share/libdrm/amdgpu.ids"
@@ -26,11 +26,11 @@ def model_of(root: Path, vendor: int | None, device: int | None, revision: int |
     return amds or _of_pci(root, vendor, device) or f"{vendor:04x}:{device:04x}"
 
 
-def driver_version(root: Path, driver: str) -> str | None:
+def driver_version(root: Path, driver: str, files: Files) -> str | None:
     """Return the version of a driver's module, which one built apart from the kernel has, else that of the kernel."""
     for path in (f"sys/module/{driver}/version", "proc/sys/kernel/osrelease"):
         try:
-            version = text(read_small(f"{root}/{path}"))
+            version = text(files.read(f"{root}/{path}"))
         except OSError:
             continue
         if version is not None:

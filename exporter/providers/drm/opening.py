@@ -31,4 +31,4 @@ def open_cards(
         pause=context.between_calls,
     )
     # The drivers come with the kernel: its release is their version.
-    return Opened(provider, driver_version(root, "drm"))
+    return Opened(provider, driver_version(root, "drm", files))

@@ -1,16 +1,18 @@
 """GPUs whose drivers have nothing special to tell, such as nouveau's: who they are, and their sensors."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from exporter.model import Device, Group
 from exporter.providers.drm.cards import Card
-from exporter.providers.drm.hwmon import Hwmon, Hwmons, celsius, fan, watts
+from exporter.providers.drm.hwmon import PWM_FULL, Hwmon, Hwmons, celsius, fan, watts
 from exporter.providers.drm.names import driver_version, model_of
 from exporter.providers.drm.pcie import read_link
 from exporter.providers.drm.reading import Reading, known
 
+_FAN_FULL: Mapping[str, float] = {"nouveau": 100.0}
+"""By driver: nouveau gives percent, the others parts of 255 as hwmon asks for."""
 _LIMITS = (("shutdown", "emergency"), ("slowdown", "crit"))
 
 
@@ -32,7 +34,7 @@ class PlainReader:
             model=model_of(self._root, card.vendor_id, card.device_id, card.revision),
             pci_address=card.pci_address,
             minor=card.minor,
-            driver_version=driver_version(self._root, card.driver),
+            driver_version=driver_version(self._root, card.driver, reading.files),
         )
 
     def read(self, card: Card, device: Device, group: Group, reading: Reading) -> dict[str, Any]:  # noqa: ARG002 -- of the protocol
@@ -73,5 +75,7 @@ def _sensors(reading: Reading, hwmon: Hwmon) -> dict[str, Any]:
     return {
         "temperature_celsius": known({"gpu": celsius(reading, "temperature_celsius", f"{hwmon.path}/temp1_input")}),
         "temperature_limit_celsius": known(limits),
-        "fan_speed_ratio": fan(reading, hwmon) if "pwm1" in hwmon.files else None,
+        "fan_speed_ratio": fan(reading, hwmon, _FAN_FULL.get(reading.card.driver, PWM_FULL))
+        if "pwm1" in hwmon.files
+        else None,
     }

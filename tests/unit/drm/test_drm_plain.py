@@ -11,7 +11,7 @@ NOUVEAU = hwmon(
     temp1_input=41_000,
     temp1_crit=95_000,
     temp1_emergency=105_000,
-    pwm1=102,
+    pwm1=40,
     in0_input=1_050,
     power1_input=38_500_000,
     power1_crit=180_000_000,
@@ -39,6 +39,11 @@ def test_nouveau(tmp_path: Path) -> None:
     assert (sample.pcie_link_generation, sample.pcie_link_width) == (3, 16)
     assert sample.sources["temperature_celsius"] == "hwmon"
     assert sample.failed == sample.rejected == ()
+
+
+def test_a_fan_that_is_given_in_parts_of_255(tmp_path: Path) -> None:
+    card(tmp_path, 0, hwmon("radeon", pwm1=102), driver="radeon")
+    assert Bench(tmp_path).read().fan_speed_ratio == 0.4
 
 
 def test_a_card_without_a_sensor_says_that_there_is_no_such_device(tmp_path: Path) -> None:
