@@ -31,8 +31,8 @@ class Copier:
     def keep(self, path: str, entry: Entry) -> None:
         """Keep what a path as the provider names it leads to, and the links on the way."""
         folder, name = os.path.split(self._below(path))
-        place = os.path.join(self._trace(folder), name)  # noqa: PTH118 -- text, as in all of this
-        if place.split("/")[0] in _TOPS and "/" in place:
+        place = f"{self._trace(folder)}/{name}"
+        if place.split("/", maxsplit=1)[0] in _TOPS:
             self._add(place, entry)
 
     def folder(self, path: str, names: Iterable[str]) -> None:
@@ -47,9 +47,15 @@ class Copier:
             above = f"{self._given}/sys/bus/pci/devices/{address}"
             for name in _OF_A_DEVICE:
                 self._copy(f"{above}/{name}")
-            target = _link(f"{above}/driver")
-            if target:
-                self.keep(f"{above}/driver", Link(target))
+            self.link(f"{above}/driver")
+
+    def link(self, path: str) -> None:
+        """Keep a link, whether there is something at its end or not."""
+        folder, name = os.path.split(self._below(path))
+        place = f"{self._trace(folder)}/{name}"
+        end = self._end(place)
+        if end:
+            self._add(place, Link(_relative(end, place)))
 
     def _copy(self, path: str) -> None:
         try:
@@ -64,19 +70,28 @@ class Copier:
     def _trace(self, path: str, *, hollow: bool = False) -> str:
         """Return where a path really is, below the root, and keep the links on the way."""
         real = ""
-        parts = path.split("/")
-        for number in range(len(parts)):
-            place = os.path.normpath(os.path.join(real, parts[number]))  # noqa: PTH118 -- as above
+        for part in path.split("/"):
+            place = f"{real}/{part}".strip("/")
             for _ in range(_MOST_LINKS):
-                target = _link(f"{self._root}/{place}")
-                if not target or place.split("/")[0] not in _TOPS:
+                end = self._end(place)
+                if not end:
                     break
-                self._add(place, Link(target))
-                place = os.path.normpath(os.path.join(os.path.dirname(place), target))  # noqa: PTH118, PTH120
+                self._add(place, Link(_relative(end, place)))
+                place = end
             real = place
-        if hollow and real not in self.files:
+        if hollow and real not in self.files and real.split("/")[0] in _TOPS:
             self._add(real, Folder())
         return real
+
+    def _end(self, place: str) -> str:
+        """Return where the link at `place` leads, below the root; empty: it is none, or leads elsewhere."""
+        try:
+            target = os.readlink(f"{self._root}/{place}")  # noqa: PTH115 -- text, as in all of this
+        except OSError:
+            return ""
+        end = os.path.normpath(os.path.join(self._root, os.path.dirname(place), target))  # noqa: PTH118, PTH120
+        below = end.removeprefix(f"{self._root.rstrip('/')}/")
+        return below if below != end and below.split("/")[0] in _TOPS else ""
 
     def _add(self, place: str, entry: Entry) -> None:
         if place not in self.files and len(self.files) >= _MOST_FILES:
@@ -104,9 +119,7 @@ class CopiedFiles:
         return names
 
     def leads_to(self, path: str) -> str:
-        target = _link(path)
-        if target:
-            self._copier().keep(path, Link(target))
+        self._copier().link(path)
         name: str = self._files.leads_to(path)
         return name
 
@@ -122,8 +135,7 @@ class CopiedFiles:
         return data
 
 
-def _link(path: str) -> str:
-    try:
-        return os.readlink(path)  # noqa: PTH115 -- as above
-    except OSError:
-        return ""
+def _relative(end: str, place: str) -> str:
+    """Return how a link at `place` is written; with the name of its end, which is what some are read for."""
+    above, name = os.path.split(end)
+    return f"{os.path.relpath(f'/{above}', f'/{os.path.dirname(place)}')}/{name}".removeprefix("./")  # noqa: PTH120 -- as above

@@ -6,10 +6,12 @@ a struct to fill it is written down what was filled in. What cannot be written d
 """
 
 import base64
+import enum
 import functools
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -136,12 +138,13 @@ class Recorder:
         if function == FIELD_VALUES:
             self._note_fields(self._calls.setdefault(subject, {}), write())
             return
-        spelled = answers.ANY if function in _VARYING else ", ".join(self._argument(each) for each in rest)
         answer = self._redactor.answer(function, write())
         if sum(map(len, self._calls.values())) >= _MOST_CALLS:
             self.left_out.add(function)
             return
-        self._calls.setdefault(subject, {})[f"{function}({spelled})" if spelled else function] = answer
+        ways = [(answers.ANY,)] if function in _VARYING else product(*map(self._argument, rest))
+        for spelled in map(", ".join, ways):
+            self._calls.setdefault(subject, {})[f"{function}({spelled})" if spelled else function] = answer
 
     def _note_fields(self, calls: dict[str, Any], table: dict[str, Any]) -> None:
         """Add to the table of a handle; a call that was refused as a whole says nothing where others were answered."""
@@ -151,11 +154,14 @@ class Recorder:
         elif ERROR not in table:
             calls[FIELD_VALUES] = {**before, **table}
 
-    def _argument(self, argument: Any) -> str:
+    def _argument(self, argument: Any) -> Sequence[str]:
+        """Return how an argument is spelled; a member of an enumeration in several ways, if it has several names."""
         address = address_of(argument)
         if address is not None:
-            return self._name(address, "")
-        return self._redactor.text(in_call(argument))
+            return [self._name(address, "")]
+        if isinstance(argument, enum.Enum):
+            return [name for name, member in type(argument).__members__.items() if member is argument]
+        return [self._redactor.text(in_call(argument))]
 
     def _name(self, address: int, function: str) -> str:
         name = self._handles.get(address)

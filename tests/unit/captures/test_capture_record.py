@@ -30,6 +30,7 @@ class Memory(ctypes.Structure):
 
 class Kind(enum.IntEnum):
     HOTSPOT = 1
+    JUNCTION = 1
 
 
 class RefusedError(Exception):
@@ -113,7 +114,7 @@ def test_calls_are_recorded_with_handles_as_names_and_structs_as_mappings() -> N
     assert calls["system"]["nvmlDeviceGetHandleByIndex(0)"] == {"$handle": "gpu0"}
     gpu = calls["gpu0"]
     assert gpu["nvmlDeviceGetMemoryInfo(2)"] == {"total": 100, "used": 7, "name": {"$bytes": "aGJtMw=="}}
-    assert gpu["nvmlDeviceGetTemperature(HOTSPOT)"] == 48
+    assert gpu["nvmlDeviceGetTemperature(HOTSPOT)"] == gpu["nvmlDeviceGetTemperature(JUNCTION)"] == 48
     assert gpu["nvmlDeviceGetFanSpeed"] == {"$error": 3}
     assert gpu["nvmlDeviceGetPowerUsage"] == {"$error": 15}
     assert gpu["nvmlDeviceGetFieldValues"] == {"82": {"$error": 3}, "83": 83000, "186": 186000}
