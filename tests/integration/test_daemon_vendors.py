@@ -79,6 +79,10 @@ devices:
 PARTITIONED = """
   - {model: MI300X, load: {pattern: constant, watts: 600}, texts: {compute_partition: CPX}}
 """
+WITH_ERRORS = """
+  - model: MI300X
+    faults: [{kind: event, event: afid, code: 17, from_seconds: 1000, every_seconds: 1, lasting_seconds: 0.5}]
+"""
 
 Start = Callable[..., Daemon]
 
@@ -315,16 +319,27 @@ AMD_ALONE = {
     "gpu_system_memory_used_bytes",
 }
 NVIDIA_ALONE = {
+    "gpu_dram_active_ratio",
     "gpu_ecc_lifetime_errors_total",
+    "gpu_fabric_info",
+    "gpu_fabric_state",
+    "gpu_interconnect_errors_total",
     "gpu_memory_power_watts",
     "gpu_memory_remap_failed",
     "gpu_memory_remap_pending",
     "gpu_memory_reserved_bytes",
     "gpu_module_energy_joules_total",
     "gpu_module_power_watts",
+    "gpu_partition_sm_active_ratio",
+    "gpu_pcie_receive_bytes_total",
+    "gpu_pcie_transmit_bytes_total",
     "gpu_performance_state",
+    "gpu_recovery_action",
     "gpu_retired_pages",
+    "gpu_sm_active_ratio",
+    "gpu_sm_occupancy_ratio",
     "gpu_temperature_margin_celsius",
+    "gpu_tensor_active_ratio",
 }
 WHERE_SOMETHING_IS_WRONG = {
     "gpu_exporter_read_failures_total",
@@ -338,7 +353,7 @@ AFTER_MINUTES = {"gpu_energy_divergence_ratio"}
 def test_every_metric_of_the_table_is_filled_by_each_vendor_that_can(
     start_daemon: Start, tmp_path: Path, vendor: str
 ) -> None:
-    fleet = machine(NVIDIA_FLEET if vendor == "nvidia" else AMD_FLEET + PARTITIONED)
+    fleet = machine(NVIDIA_FLEET if vendor == "nvidia" else AMD_FLEET + PARTITIONED + WITH_ERRORS)
     write_plan(tmp_path / "plan", fleet)
     environment = standin_environment(tmp_path / "plan")
     if vendor == "amd":
