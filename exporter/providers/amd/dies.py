@@ -66,7 +66,7 @@ def _by_board(calls: Calls, dies: Sequence[Die]) -> Pairs | None:
 def _by_link(calls: Calls, dies: Sequence[Die]) -> Pairs | None:
     """Pair each die with the one to which it has the widest link; None unless that is mutual, and no other is as wide.
 
-    Between the dies of a package are four links of 50 GB/s, between those of two packages one or two.
+    Between the dies of a package are four links of 50 GB/s, between those of two packages two, one, or none.
     """
     widths: dict[str, dict[str, float]] = defaultdict(dict)
     for number, die in enumerate(dies):
@@ -74,14 +74,14 @@ def _by_link(calls: Calls, dies: Sequence[Die]) -> Pairs | None:
             answer = calls.whatever("amdsmi_get_minmax_bandwidth_between_processors", die.handle, other.handle)
             width = mapping(answer).get("max_bandwidth")
             if not isinstance(width, int) or is_sentinel(width):
-                return None
+                width = 0  # there is no link
             widths[die.key][other.key] = widths[other.key][die.key] = width
     if len(dies) < _DIES:
         return None
     best: dict[str, str] = {}
     for key, others in widths.items():
-        widest = [other for other, width in others.items() if width == max(others.values())]
-        if len(widest) > 1:
+        widest = [other for other, width in others.items() if width and width == max(others.values())]
+        if len(widest) != 1:
             return None
         best[key] = widest[0]
     if any(best[other] != key for key, other in best.items()):

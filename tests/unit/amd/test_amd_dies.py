@@ -76,6 +76,22 @@ def test_two_links_to_another_package_are_narrower_than_four_within_one() -> Non
     assert packages(provider(FakeAmdsmi(*handles))) == [0, 0, 2, 2, 4, 4, 6, 6]
 
 
+@pytest.mark.parametrize("code", [1, 2])
+def test_dies_without_a_link_between_them_are_not_of_one_package(code: int) -> None:
+    handles = linked(dies(8), (0, 7), (1, 6), (2, 5), (3, 4))
+    for number, handle in enumerate(handles):
+        inner = handle.answers["amdsmi_get_minmax_bandwidth_between_processors"]
+
+        def bandwidth(to: Handle, inner: Any = inner, number: int = number) -> dict[str, int]:
+            if handles.index(to) + number != 7 and (handles.index(to) + number) % 2:
+                raise error(code)
+            answer: dict[str, int] = inner(to)
+            return answer
+
+        handle.answers["amdsmi_get_minmax_bandwidth_between_processors"] = bandwidth
+    assert packages(provider(FakeAmdsmi(*handles))) == [0, 1, 2, 3, 3, 2, 1, 0]
+
+
 def test_without_evidence_neighbours_are_a_package() -> None:
     assert packages(provider(FakeAmdsmi(*dies(4)))) == [0, 0, 2, 2]
     alike = linked(dies(4), wide=50_000)

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from exporter.metrics import FATAL_EVENTS
 from exporter.model import ErrorEvent, Group
-from tests.unit.amd.vendor import STARTED, FakeAmdsmi, Handle, error, gpu, provider
+from tests.unit.amd.vendor import ADDRESS, STARTED, FakeAmdsmi, Handle, error, gpu, provider
 
 ONLY = frozenset({Group.STATE})
 
@@ -170,6 +171,44 @@ def test_a_record_without_a_known_number_is_told_by_its_severity(numbers: Any) -
     ring.add(2, 3)
     sample = look()
     assert (codes(sample, "ras"), codes(sample)) == (["non_fatal_corrected", "unknown"], [])
+
+
+def test_what_was_told_is_not_told_again_by_a_card_that_was_away() -> None:
+    ring = Ring()
+    module = module_with(gpu(gpu_cper_entries=ring, power_info={"average_socket_power": 9}), afids)
+    opened = provider(module, wall=lambda: STARTED)
+    (device,) = opened.devices()
+    opened.read(device, ONLY)
+    ring.add(1)
+    assert codes(opened.read(device, ONLY)) == ["1"]
+    here, module.handles = module.handles, []
+    assert opened.read(device, ONLY).lost
+    ring.add(2)
+    module.handles = here
+    seen = [codes(opened.read(device, ONLY)) for _ in range(7)]
+    assert [code for found in seen for code in found] == ["2"]
+
+
+def test_a_card_that_is_asleep_after_all_tells_what_is_new_when_it_wakes(tmp_path: Path) -> None:
+    power = tmp_path / f"sys/bus/pci/devices/{ADDRESS}/power"
+    power.mkdir(parents=True)
+    (power / "runtime_status").write_text("active\n")
+
+    def falls_asleep(*_: object) -> None:
+        (power / "runtime_status").write_text("suspended\n")
+        raise error(10)
+
+    ring = Ring()
+    handle = gpu(gpu_cper_entries=ring)
+    opened = provider(module_with(handle, afids), tmp_path, wall=lambda: STARTED)
+    (device,) = opened.devices()
+    opened.read(device, ONLY)
+    ring.add(1)
+    handle.answers["amdsmi_get_gpu_fan_speed"] = falls_asleep
+    assert opened.read(device, ONLY).asleep
+    (power / "runtime_status").write_text("active\n")
+    handle.answers["amdsmi_get_gpu_fan_speed"] = 255
+    assert codes(opened.read(device, ONLY)) == ["1"]
 
 
 moves = st.lists(st.one_of(st.integers(0, 45), st.just("lose"), st.just("fail")), max_size=12)
