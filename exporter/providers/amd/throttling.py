@@ -5,8 +5,9 @@ that advances in every cycle. `amdsmi_get_violation_status` makes percentages of
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from exporter.providers.residency import Cycles, Residency
 from exporter.providers.sanitise import COUNT, Range, Readings
 
 _RESIDENCIES = (
@@ -21,56 +22,20 @@ _DRIVER_SECONDS = Range(0.0, 1e10)
 _NANO = 1e9
 
 
-class Cycles(NamedTuple):
-    """What the accumulators said, and when."""
-
-    at: float
-    """Seconds, on the clock of the driver or on ours: which of them is `by_driver`."""
-    by_driver: bool
-    every: float | None
-    held: Mapping[str, float]
-
-
 class Throttling:
     """Counts the seconds of one package since its first read."""
 
     def __init__(self) -> None:
-        self._before: Cycles | None = None
-        self._seconds: dict[str, float] = {}
+        self._residency = Residency()
 
     def observe(self, metrics: Mapping[str, Any], at: float, readings: Readings) -> dict[str, dict[str, Any]]:
         """Take a table that was read at `at`, and return `throttled` and `throttle_seconds` of Sample."""
-        now, before = _cycles(metrics, at, readings), self._before
-        steps = (
-            {}
-            if before is None
-            else {reason: held - before.held[reason] for reason, held in now.held.items() if reason in before.held}
-        )
-        passed = {} if before is None else self._passed(before, now, steps)
-        if now.every is not None:
-            for reason in now.held:
-                self._seconds[reason] = self._seconds.get(reason, 0.0) + passed.get(reason, 0.0)
-        if now.held:
-            self._before = now
-        known = {reason: seconds for reason, seconds in self._seconds.items() if reason in now.held}
-        return {"throttled": {reason: step > 0 for reason, step in steps.items()}, "throttle_seconds": known}
+        throttled, seconds = self._residency.observe(_cycles(metrics, at, readings))
+        return {"throttled": throttled, "throttle_seconds": seconds}
 
     def interrupt(self) -> None:
-        """Forget the read before: the package slept or was away meanwhile, and its cycles were not those of a clock."""
-        self._before = None
-
-    @staticmethod
-    def _passed(before: Cycles, now: Cycles, steps: Mapping[str, float]) -> dict[str, float]:
-        """Return for how long of the time between two reads it was held down, by reason.
-
-        A cycle is about a millisecond, which AMD does not promise: its share of all cycles is what can be relied on.
-        """
-        if now.every is None or before.every is None or now.by_driver != before.by_driver:
-            return {}
-        cycles, elapsed = now.every - before.every, now.at - before.at
-        if cycles <= 0 or elapsed <= 0:  # reset, or the library has answered from its cache
-            return {}
-        return {reason: elapsed * min(step / cycles, 1.0) for reason, step in steps.items() if step >= 0}
+        """As of `Residency`."""
+        self._residency.interrupt()
 
 
 def _cycles(metrics: Mapping[str, Any], at: float, readings: Readings) -> Cycles:

@@ -51,7 +51,7 @@ def test_a_reset_counts_nothing() -> None:
     throttling = Throttling()
     throttling.step(told(100.0, 5000, sw_power_cap=700))
     throttling.step(told(101.0, 6000, sw_power_cap=1200))
-    assert throttling.step(told(102.0, 30, sw_power_cap=10)) == ({}, {"sw_power_cap": 0.5})
+    assert throttling.step(told(102.0, 30, sw_power_cap=10)) == ({"sw_power_cap": False}, {"sw_power_cap": 0.5})
     assert throttling.step(told(103.0, 1030, sw_power_cap=260)) == ({"sw_power_cap": True}, {"sw_power_cap": 0.75})
 
 
@@ -79,8 +79,9 @@ def test_flags_are_passed_on() -> None:
     assert throttling.step(Metrics(table="v1_3")) == ({}, {})
 
 
-def test_another_table_begins_anew() -> None:
+def test_the_time_that_a_card_slept_is_not_counted() -> None:
     throttling = Throttling()
     throttling.step(told(100.0, 5000, sw_power_cap=700))
     throttling.step(told(101.0, 6000, sw_power_cap=1200))
-    assert throttling.step(Metrics(table="v1_3")) == ({}, {})
+    throttling.interrupt()
+    assert throttling.step(told(5000.0, 6500, sw_power_cap=1700)) == ({}, {"sw_power_cap": 0.5})
