@@ -26,6 +26,7 @@ REWRITE = "GPU_EXPORTER_WRITE_GOLDEN"
 MODELS = {
     *(f"nvidia-{model}" for model in ("h100", "a100", "b200", "gb200", "l40s", "t4", "gb10", "orin")),
     *("amd-mi100", "amd-mi210", "amd-mi250x", "amd-mi325x", "amd-mi355x", "amd-mi300x-guest"),
+    "amd-mi300x-cpx-sysfs",
     *(f"amd-mi300x-{mode}-rocm{release}" for mode in ("spx", "dpx", "cpx") for release in (6, 7)),
     *("amd-rx7900xt", "amd-rx9070", "amd-w7700", "amd-strix-halo", "amd-rembrandt"),
     *("intel-arc-a750", "intel-arc-b70", "intel-max1550"),
