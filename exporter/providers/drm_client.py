@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "ns": 1}
+_PREFIX = "drm-"
+_FAMILIES = ("resident", "memory", "total", "engine", "cycles")
 _CAPACITY = "capacity-"
 _CYCLES = "cycles-"
 
@@ -19,6 +21,10 @@ class Engine(NamedTuple):
     """How many engines of the class there are."""
 
 
+Spent = Mapping[str, Engine]
+"""By name of the engine: gfx, compute, ...; render, video, ...; rcs, vcs, ..."""
+
+
 class Client(NamedTuple):
     """One open DRM file, as one of its descriptors shows it."""
 
@@ -29,43 +35,69 @@ class Client(NamedTuple):
     """Duplicated and inherited descriptors have the same; empty where the kernel is too old to tell."""
     memory_bytes: Mapping[str, float]
     """What is resident, by region: vram, gtt, cpu; local0, system0; vram0; ..."""
-    engines: Mapping[str, Engine]
-    """By name: gfx, compute, ...; render, video, ...; rcs, vcs, ..."""
+    engines: Spent
 
 
 def parse_fdinfo(raw: bytes) -> Client | None:
     """Parse one file of /proc/PID/fdinfo; None when it is not of a DRM driver that tells its use."""
-    fields: dict[str, str] = {}
+    words: dict[str, str] = {}
+    amounts: dict[str, dict[str, float]] = {family: {} for family in _FAMILIES}
     for line in raw.decode("ascii", "replace").splitlines():
         key, _, value = line.partition(":")
-        fields[key] = value.strip()
-    driver = fields.get("drm-driver")
+        if not key.startswith(_PREFIX):
+            continue
+        family, _, rest = key[len(_PREFIX) :].partition("-")
+        if family not in amounts:
+            words[key] = value.strip()
+        elif rest and (amount := _amount(value.strip())) is not None:
+            amounts[family][rest] = amount
+    driver = words.get("drm-driver")
     if not driver:
         return None
-    amounts: dict[str, dict[str, float]] = {}
-    for key, value in fields.items():
-        family, _, rest = key.removeprefix("drm-").partition("-")
-        amount = _amount(value)
-        if key.startswith("drm-") and rest and amount is not None:
-            amounts.setdefault(family, {})[rest] = amount
-    address = fields.get("drm-pdev", "").lower()
-    return Client(driver, address, fields.get("drm-client-id", ""), _memory(amounts), _engines(amounts))
+    address, client_id = words.get("drm-pdev", "").lower(), words.get("drm-client-id", "")
+    return Client(driver, address, client_id, _memory(amounts), _engines(amounts))
+
+
+def latest(one: Spent, other: Spent) -> Spent:
+    """Return the larger of what two descriptors of one client tell: they are read one after the other."""
+    return {**one, **{name: max(engine, one[name]) if name in one else engine for name, engine in other.items()}}
+
+
+def ratios(before: Spent, after: Spent, seconds: float, totals: Mapping[str, float]) -> dict[str, float] | None:
+    """Return the share of the time that a client had of each engine; None: a counter went back, or cannot be read.
+
+    `totals`: cycles of the device at the scan before, for a client that was not there.
+    """
+    shares = {}
+    for name, engine in after.items():
+        old = before.get(name, Engine(0.0, totals.get(name)))
+        step = engine.spent - old.spent
+        if step == 0:
+            shares[name] = 0.0
+            continue
+        span = seconds * 1e9
+        if engine.total is not None:
+            span = 0.0 if old.total is None else engine.total - old.total
+        if step < 0 or span <= 0:
+            return None
+        shares[name] = step / span / engine.capacity
+    return shares
 
 
 def _memory(amounts: Mapping[str, Mapping[str, float]]) -> Mapping[str, float]:
     """Return what is resident; of drivers that do not tell that, what is allocated."""
-    total = {region: amount for region, amount in amounts.get("total", {}).items() if not region.startswith(_CYCLES)}
-    return {**total, **amounts.get("memory", {}), **amounts.get("resident", {})}
+    total = {region: amount for region, amount in amounts["total"].items() if not region.startswith(_CYCLES)}
+    return {**total, **amounts["memory"], **amounts["resident"]}
 
 
 def _engines(amounts: Mapping[str, Mapping[str, float]]) -> Mapping[str, Engine]:
-    told = amounts.get("engine", {})
+    told = amounts["engine"]
     capacities = {name.removeprefix(_CAPACITY): n for name, n in told.items() if name.startswith(_CAPACITY) and n > 0}
-    totals = amounts.get("total", {})
+    totals = amounts["total"]
     # Some drivers tell cycles beside the time, and then no total of them.
     engines = {
         name: Engine(spent, totals[_CYCLES + name], capacities.get(name, 1.0))
-        for name, spent in amounts.get("cycles", {}).items()
+        for name, spent in amounts["cycles"].items()
         if _CYCLES + name in totals
     }
     for name, spent in told.items():

@@ -7,13 +7,13 @@ and a scan has a limit of time: whom it does not reach comes first in the next o
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from exporter.kernel import Stat, read_small
-from exporter.providers.drm_client import Client, Engine, parse_fdinfo
+from exporter.providers.drm_client import Client, Spent, latest, parse_fdinfo, ratios
 from exporter.providers.procfs import Proc, link_of, listed_pids, names_in, read_stat
 from exporter.providers.sysfs import SUSPENDED
 
@@ -25,8 +25,6 @@ _CLOCK_TICK_SECONDS = 1.0
 
 ClientKey = tuple[str, str]
 """PCI address and client id."""
-Spent = Mapping[str, Engine]
-"""By engine."""
 
 
 class Usage(msgspec.Struct):
@@ -106,8 +104,8 @@ class Scanner:
         self._scanned_at: float | None = None
         self._asleep: dict[str, bool] = {}
         """By file of /dev/dri, in this scan."""
-        self._totals: dict[tuple[str, str], float] = {}
-        """Cycles of each device and engine at the scan before."""
+        self._totals: Mapping[str, Mapping[str, float]] = {}
+        """Cycles of each device at the scan before, by address and engine."""
 
     def scan(self, skip: Collection[int] = ()) -> Scan | None:
         """Look at all processes but `skip`; None where there is no /proc."""
@@ -221,7 +219,7 @@ class Scanner:
             usage = usages.setdefault(client.address, {}).setdefault(pid, Usage(seen))
             key = (client.address, client.client_id or f"process {pid}")
             mine = spent.setdefault(pid, {})
-            mine[key] = _latest(mine.get(key, {}), client.engines)
+            mine[key] = latest(mine.get(key, {}), client.engines)
             if key not in owners:
                 _add(usage.memory_bytes, client.memory_bytes)
                 owners[key] = pid
@@ -236,13 +234,7 @@ class Scanner:
                 usage.busy_ratio = self._busy(process, usage.seen, own, devices[address], now)
                 _add(devices[address].memory_bytes, usage.memory_bytes)
             process.spent, process.read_at = mine, now
-        self._totals = {
-            (address, engine): had.total
-            for mine in spent.values()
-            for (address, _), engines in mine.items()
-            for engine, had in engines.items()
-            if had.total is not None
-        }
+        self._totals = _totals(spent.values())
         for device in devices.values():
             device.engine_ratio = {engine: min(1.0, ratio) for engine, ratio in device.engine_ratio.items()}
         return usages, devices
@@ -256,15 +248,15 @@ class Scanner:
             return None
         work: float | None = 0.0
         for key, engines in own.items():
-            totals = {engine: total for (address, engine), total in self._totals.items() if address == key[0]}
+            totals = self._totals.get(key[0], {})
             # A client that was not there at the scan before began after it, at 0.
-            ratios = _ratios(process.spent.get(key, {}), engines, now - began, totals)
-            if ratios is None:
+            shares = ratios(process.spent.get(key, {}), engines, now - began, totals)
+            if shares is None:
                 work = None
                 continue
-            _add(device.engine_ratio, ratios)
+            _add(device.engine_ratio, shares)
             if work is not None:
-                work += sum(ratio for engine, ratio in ratios.items() if engine in self._work)
+                work += sum(ratio for engine, ratio in shares.items() if engine in self._work)
         return min(1.0, work) if process.spent and work is not None else None
 
     def _began(self, process: _Process, seen: Stat, now: float) -> float | None:
@@ -278,30 +270,14 @@ class Scanner:
         return before if is_young or process.looked_before >= before else None
 
 
-def _latest(one: Spent, other: Spent) -> Spent:
-    """Return the larger of what two descriptors of one client tell: they are read one after the other."""
-    return {**one, **{name: max(engine, one[name]) if name in one else engine for name, engine in other.items()}}
-
-
-def _ratios(before: Spent, after: Spent, seconds: float, totals: Mapping[str, float]) -> dict[str, float] | None:
-    """Return the share of the time that a client had of each engine; None: a counter went back, or cannot be read.
-
-    `totals`: cycles of the device at the scan before, for a client that was not there.
-    """
-    ratios = {}
-    for name, engine in after.items():
-        old = before.get(name, Engine(0.0, totals.get(name)))
-        step = engine.spent - old.spent
-        if step == 0:
-            ratios[name] = 0.0
-            continue
-        span = seconds * 1e9
-        if engine.total is not None:
-            span = 0.0 if old.total is None else engine.total - old.total
-        if step < 0 or span <= 0:
-            return None
-        ratios[name] = step / span / engine.capacity
-    return ratios
+def _totals(spent: Iterable[Mapping[ClientKey, Spent]]) -> dict[str, dict[str, float]]:
+    totals: dict[str, dict[str, float]] = {}
+    for clients in spent:
+        for (address, _), engines in clients.items():
+            for name, engine in engines.items():
+                if engine.total is not None:
+                    totals.setdefault(address, {})[name] = engine.total
+    return totals
 
 
 def _add(total: dict[str, float], more: Mapping[str, float]) -> None:
