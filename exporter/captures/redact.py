@@ -6,8 +6,10 @@ does. The replacements are made with a key that is drawn anew and never kept.
 
 import base64
 import hashlib
+import os
 import re
 import secrets
+import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,24 +17,38 @@ from exporter.captures.answers import BYTES, ERROR, HANDLE, MEMBER, RAISES, UNDE
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _HEX = re.compile(r"(?P<before>0x)?(?P<digits>[0-9a-f]{16})", re.IGNORECASE)
-_SECRET = re.compile(r"serial|unique_?id|hive_?id|fru_?id|uuid|clusterid|pdiid|ibguid|guid", re.IGNORECASE)
+_SECRET = re.compile(r"serial|unique_?id|hive_?id|fru_?id|uuid|cuid|pdi|guid", re.IGNORECASE)
 """In the name of a function, key or file: what stands there identifies the hardware."""
 _KEPT = frozenset({HANDLE, ERROR, MEMBER, RAISES})
 _NAMED = frozenset({"name", "container_name", "process_name"})
 """Of a process, where a call is about processes."""
+_NO_SECRETS = frozenset({"", "root", "localhost"})
 _LINE = re.compile(r"(?m)^(?P<name>\w+)(?P<gap>[ :\t]+)(?P<value>\S+)$")
 _STATUS_BITS = 16
 """A number of fewer is a version, a status or a count."""
+_NO_NUMBERS = frozenset({0, 2**32 - 1, 2**64 - 1})
 _SHORTEST = 4
 """Of a secret that is looked for everywhere: what is shorter is found by chance."""
 
 
+def names_of_this_host() -> dict[str, str]:
+    """Return what this host and its user are called, with what stands for them."""
+    found = {os.environ.get(variable, ""): "user" for variable in ("USER", "LOGNAME", "SUDO_USER")}
+    for name in (socket.gethostname(), os.uname().nodename):
+        found |= {name: "host", name.partition(".")[0]: "host"}
+    return {name: other for name, other in found.items() if name not in _NO_SECRETS}
+
+
 class Redactor:
-    """Replaces what identifies hardware, host and users. `words`: names that are never to be seen, with substitutes."""
+    """Replaces what identifies hardware, host and users.
+
+    `words`: names that are never to be seen, with substitutes; None: those of this host.
+    """
 
     def __init__(self, words: Mapping[str, str] | None = None, key: bytes | None = None) -> None:
         self._key = secrets.token_bytes(32) if key is None else key
-        self._words = {word: other for word, other in (words or {}).items() if len(word) >= _SHORTEST}
+        words = names_of_this_host() if words is None else words
+        self._words = {word: other for word, other in words.items() if len(word) >= _SHORTEST}
         self._texts: dict[str, str] = {}
 
     def answer(self, function: str, value: Any) -> Any:
@@ -91,18 +107,20 @@ class Redactor:
         }
 
     def _secret(self, text: str) -> str:
-        """Return other digits in place of a secret's; words such as N/A and runs of zeros stay, they mean none."""
+        """Return other digits in place of a secret's; words such as N/A, zeros and ones stay: they mean none."""
         if _UUID.search(text):
             return _UUID.sub(lambda match: self._other(match.group()), text)
         bare = text.strip()
         return text.replace(bare, self._other(bare)) if bare else text
 
     def _other(self, bare: str) -> str:
-        if not any(character.isdigit() for character in bare) or set(bare) <= set("0x-"):
+        match = _HEX.fullmatch(bare)
+        if match is None and not any(character.isdigit() for character in bare):
+            return bare
+        if set(bare.lower().removeprefix("0x")) - {"-"} in ({"0"}, {"f"}):
             return bare
         new = self._texts.get(bare)
         if new is None:
-            match = _HEX.fullmatch(bare)
             if match is None:
                 new = self._shaped(bare)
             else:
@@ -129,6 +147,8 @@ class Redactor:
         return "".join(made)
 
     def _number(self, number: int) -> int:
+        if number in _NO_NUMBERS:
+            return number
         width = max(1, (number.bit_length() + 7) // 8)
         digest = int.from_bytes(self._digest(str(number))[:width], "big")
         # Of the same length, so that it has the shape of the number.

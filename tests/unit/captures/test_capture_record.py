@@ -187,7 +187,7 @@ def test_one_number_is_replaced_by_one_number_however_it_is_written() -> None:
     assert properties.decode() == f"simd_count 4\nunique_id {int(file, 16)}\n"
 
 
-@pytest.mark.parametrize("word", ["N/A", "", "0", "0x0", "00000000-0000-0000-0000-000000000000"])
+@pytest.mark.parametrize("word", ["N/A", "", "0", "0x0", "0xFFFFFFFFFFFFFFFF", "00000000-0000-0000-0000-000000000000"])
 def test_what_means_no_serial_stays(word: str) -> None:
     assert Redactor().answer("nvmlDeviceGetSerial", word) == word
 
@@ -196,6 +196,32 @@ def test_names_of_host_and_user_are_not_told() -> None:
     redactor = Redactor({"node17": "host", "alice": "user"})
     assert redactor.text("node17: /home/alice/x") == "host: /home/user/x"
     assert redactor.file("sys/x", b"malice on node17\n") == b"malice on host\n"
+
+
+DIGITS = st.text("0123456789abcdef", min_size=32, max_size=32)
+
+
+@given(DIGITS, st.text("0123456789", min_size=8, max_size=16), st.integers(2**48, 2**64 - 2))
+def test_no_secret_is_left_wherever_it_stands(digits: str, serial: str, unique: int) -> None:
+    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    redactor = Redactor({"node17": "host"})
+    answers = [
+        redactor.answer("nvmlDeviceGetSerial", serial),
+        redactor.answer("amdsmi_get_xgmi_info", {"xgmi_hive_id": unique, "index": 3}),
+        redactor.answer("amdsmi_get_gpu_asic_info", {"asic_serial": f"0x{unique:016X}", "oam_id": 3}),
+        redactor.answer("nvmlDeviceGetName", [f"on node17: GPU-{uuid}", {"name": f"MIG-{uuid}", "other": serial}]),
+        redactor.text(f"nvmlDeviceGetHandleByUUID({uuid.upper()})"),
+        redactor.file("sys/x/properties", f"unique_id {unique}\nsimd_count 4\n".encode()).decode(),
+        redactor.file("sys/x/unique_id", f"{unique:016x}\n".encode()).decode(),
+        redactor.file("proc/driver/nvidia/gpus/x/information", f"GPU UUID: \t GPU-{uuid}\n".encode()).decode(),
+    ]
+    text = str(answers)
+    assert "node17" not in text
+    for secret in (uuid, serial, f"{unique:016x}", str(unique)):
+        if set(secret) - {"-"} not in ({"0"}, {"f"}):  # these say that there is none
+            assert secret.lower() not in text.lower()
+    assert "simd_count 4" in text
+    assert "'index': 3" in text
 
 
 PLAIN = st.recursive(
