@@ -20,8 +20,8 @@ from exporter.providers.drm.pcie import read_link
 from exporter.providers.drm.reading import Reading
 from exporter.providers.sanitise import BYTES
 
-_INTEGRATED = "0000:00:"
-"""Where on PCI the GPUs of processors are: on the bus of the root complex."""
+_FIRST_BUS = "0000:00:"
+"""Where on PCI the GPUs of processors are."""
 _WORK = frozenset({"render", "compute", "rcs", "ccs"})
 _MEDIA = frozenset({"video", "video-enhance", "vcs", "vecs"})
 _OWN_REGIONS = frozenset({f"{kind}{tile}" for kind in ("local", "vram") for tile in range(8)})
@@ -51,7 +51,8 @@ class IntelReader:
     def identify(self, card: Card, reading: Reading, *, asleep: bool) -> Device:  # noqa: ARG002 -- nothing here wakes it
         self._hwmons.renew(card)
         self._cards.pop(card.folder, None)
-        integrated = card.name.startswith(_INTEGRATED)
+        # Only drivers of discrete ones make a hwmon; in a virtual machine these may be on the first bus, too.
+        integrated = card.name.startswith(_FIRST_BUS) and not self._hwmons.of(reading)
         return Device(
             vendor=card.vendor,
             key=card.name,

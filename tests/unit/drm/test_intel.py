@@ -373,6 +373,10 @@ def test_the_gpu_of_a_processor_has_memory_of_the_host(tmp_path: Path) -> None:
     assert (whole.failed, whole.rejected) == ((), ())
 
 
+def test_a_card_that_is_lent_to_a_virtual_machine_has_its_own_memory(tmp_path: Path) -> None:
+    assert i915(tmp_path, address="0000:00:06.0").read(LOAD).device.memory_kind == "dedicated"
+
+
 def test_a_gpu_that_nobody_uses_is_idle(tmp_path: Path) -> None:
     bench = xe(tmp_path)
     process(tmp_path, 70)
