@@ -349,6 +349,11 @@ class DeviceSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     device: Device
     state: GpuState
     sample: Sample
+    sources: Mapping[str, str] = {}
+    """Where readings are from, by field of Sample: PROVIDER, or PROVIDER/SOURCE with one of metrics.READING_SOURCES.
+
+    What is not named is from `provider`, which has only one source of it.
+    """
     last_sample_timestamp: float | None = None
     energy: EnergyAccount | None = None
     module_energy_joules: float | None = None

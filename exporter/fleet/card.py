@@ -1,7 +1,6 @@
-"""What is known of one GPU: the newest readings of each group, its state, and what was counted."""
+"""What is known of one GPU: what its providers see, as one, and what was counted."""
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -9,18 +8,17 @@ import msgspec
 from exporter.config import SamplingConfig
 from exporter.fleet import groups
 from exporter.fleet.charging import Charging, Seen, load_of
+from exporter.fleet.choice import metering
 from exporter.fleet.counters import Integral, ThrottleSeconds
 from exporter.fleet.events import EventCounts
 from exporter.fleet.meter import Meter
 from exporter.fleet.processes import Selection, Shown
-from exporter.fleet.readings import Readings
 from exporter.fleet.record import CardRecord
+from exporter.fleet.sight import Sight
+from exporter.fleet.sights import Sights
 from exporter.fleet.tenants import Claims
 from exporter.metrics import Block
 from exporter.model import Device, DeviceSnapshot, GpuState, Group, Sample
-
-_NONE: frozenset[Group] = frozenset()
-_READABLE = frozenset({GpuState.OK, GpuState.STALE})
 
 
 class Card:
@@ -34,27 +32,15 @@ class Card:
         sampling: SamplingConfig,
         selection: Selection,
         charging: Charging,
-        now: float,
     ) -> None:
         self.gpu = gpu
         self.order = order
-        self.device = device
-        self.provider = ""
-        self.listed = True
-        """Whether a provider enumerates it."""
-        self.lost_at: float | None = None
-        self.hung = False
-        """Whether the supervisor has it in question."""
-        self._cut_off = False
-        """Whether its provider is down, so that nothing is read."""
-        self._asleep = False
-        self._asleep_at = now
-        """When it was last seen to be."""
-        self.silent_since = now
-        """Since when no reading is expected to be there already: first sight, loss, return, sleep, end of a release."""
-        self._is_back = True
-        """Whether it was read since it was released."""
-        self._readings = Readings(sampling)
+        self.key = device.key
+        self.sights = Sights(device, sampling)
+        self._metered = ""
+        """The provider whose readings the ledgers hold; empty: they hold none."""
+        self._throttled_by = ""
+        """The provider that told last whether clocks are held down."""
         self._last_sample_timestamp: float | None = None
         self._meter = Meter(sampling)
         self._busy = Integral(sampling.load_seconds)
@@ -62,9 +48,7 @@ class Card:
         self._events = EventCounts()
         self._events_left_out = 0
         self._dirty: set[Group] = set()
-        self._shown = _NONE
-        self._same_until = -math.inf
-        """Until when neither state nor what is shown changes by the passing of time."""
+        self._sources: dict[Group, Mapping[str, str]] = {}
         self._published: DeviceSnapshot | None = None
         self._selection = selection
         self._chosen = Shown()
@@ -74,7 +58,7 @@ class Card:
 
     def restore(self, record: CardRecord, now: float) -> None:
         """Go on from what a journal kept, before anything is known of the device."""
-        self.provider = record.provider
+        self._metered = record.provider
         if record.meter is not None:
             self._meter.restore(record.meter, now)
         if record.tenancy is not None:
@@ -85,6 +69,10 @@ class Card:
         """Take who owns processes and who was given devices."""
         self._charging.attribute(claims, self._seen(now))
         self._dirty |= {Group.ENERGY, Group.PROCESSES}
+
+    @property
+    def device(self) -> Device:
+        return self.sights.device
 
     @property
     def left_out(self) -> Mapping[str, int]:
@@ -100,90 +88,68 @@ class Card:
     def record(self, now: float) -> CardRecord:
         """Return what is kept over a restart."""
         self._charge(now)
+        lead = self.sights.lead
         return CardRecord(
-            key=self.device.key,
-            provider=self.provider,
+            key=self.key,
+            provider=self._metered or ("" if lead is None else lead.provider),
             meter=self._meter.record(),
             order=self.order,
-            unseen_seconds=now - self.silent_since if self.lost else 0.0,
+            unseen_seconds=0.0 if self.sights.lost_since is None else now - self.sights.lost_since,
             tenancy=self._charging.tenancy.record(),
         )
 
-    def identify(self, device: Device, now: float) -> None:
-        """Take the identity that a provider gives, which thereby sees the device."""
-        if device != self.device:
-            self.device = device
-        if not self.listed:
-            self.listed = True
-            self.silent_since = now
-
-    def moved(self, provider: str) -> None:
-        """Be read by another provider from here on."""
-        if self.provider and self.provider != provider:
-            self._meter.detach()
-            self._charging.tenancy.forget_idle_power()
-            self._dirty.add(Group.ENERGY)  # the account, even where there are no readings to forget
-            self._forget_readings()
-        self.provider = provider
-
-    @property
-    def lost(self) -> bool:
-        return self.lost_at is not None or not self.listed
-
-    def cut_off(self, *, down: bool) -> None:
-        """Take whether the provider that reads it is down."""
-        if down != self._cut_off:
-            self._cut_off = down
-            self._same_until = -math.inf
-
     def let_go(self) -> None:
-        """Be released: what was read is of a GPU that may be another one, reset or repartitioned, when it is back."""
-        self._forget_readings()
-        self._asleep = False
-        self._is_back = False
+        """Be released."""
+        for sight in self.sights:
+            self._forget(sight, sight.let_go())
 
     def take_up(self, now: float) -> None:
         """Be free to be read again."""
-        if not self.lost:
-            self.silent_since = now
+        for sight in self.sights:
+            sight.take_up(now)
 
-    def unlist(self, now: float) -> None:
-        """No provider sees it any more."""
-        self.listed = False
-        self._forget_readings()
-        self.silent_since = now
+    def unlist(self, provider: str, now: float) -> None:
+        """Take that a provider does not see it any more."""
+        sight = self.sights.get(provider)
+        if sight is not None and sight.listed:
+            self._forget(sight, sight.unlist(now))
+            self.sights.tally()
 
-    def observe(self, sample: Sample, now: float, wall: float) -> bool:
+    def relieve(self, provider: str, now: float) -> bool:
+        """Tell whether this provider need not read energy often, since a preferred one delivers it."""
+        relieved = False
+        for sight in self.sights:
+            if sight.provider == provider:
+                sight.readings.relieved = relieved
+                return relieved
+            relieved = relieved or (sight.provider == self._metered and sight.relieves(now))
+        return False
+
+    def observe(self, provider: str, sample: Sample, now: float, wall: float) -> bool:
         """Add a sample. The groups that it has read replace theirs as a whole. Return whether it gave a reading."""
-        if sample.error_event_kinds and self._events.listen(sample.error_event_kinds):
-            self._dirty.add(Group.STATE)
-        if sample.error_events:
-            self._events_left_out += self._events.add(sample.error_events, wall)
-            self._dirty.add(Group.STATE)
+        sight = self.sights[provider]
+        if sample.error_event_kinds or sample.error_events:
+            self._listen(sight, sample, now, wall)
         if sample.lost:
-            if self.lost_at is None:
-                self.lost_at = self.silent_since = now
-            self._forget_readings()
+            self._forget(sight, sight.lose(now))
+            self.sights.tally()
             return False
-        if self.lost_at is not None or self._asleep != sample.asleep:
-            self.silent_since = now
-        self._is_back = True
-        self.lost_at = None
-        self._asleep = sample.asleep
         self._ahead = wall - now
-        if sample.device != self.device:
-            self.device = sample.device
+        if sample.device != sight.device:
+            sight.device = sample.device
+            self.sights.identify()
         if sample.asleep:
-            self._asleep_at = now
-            self._forget_readings()
+            self._forget(sight, sight.sleep(now))
+            self.sights.tally()
             return False
-        fresh, given_at = self._readings.take(sample)
-        self._dirty.update(fresh)
-        self._count(sample, fresh, now, wall)
-        if given_at is None:
-            self._same_until = -math.inf
+        taken = sight.take(sample, now)
+        if self.sights.lost_since is not None:
+            self.sights.tally()
+        self._dirty.update(taken.fresh)
+        self._count(sight, sample, taken.fresh, now, wall)
+        if taken.given_at is None:
             return False
-        self._last_sample_timestamp = wall - max(0.0, now - given_at)
+        self._last_sample_timestamp = wall - max(0.0, now - taken.given_at)
         self._dirty.add(Group.ENERGY)  # the block of the time stamp
         return True
 
@@ -192,43 +158,34 @@ class Card:
         before = self._published
         if self._dirty or self._charging.awaits(now):
             self._charge(now)
-        state = self._state(now, released=released)
-        if state not in _READABLE or self._given_up(now):
-            shown = _NONE
-        elif now <= self._same_until and self._dirty <= self._shown:
-            shown = self._shown
-        else:
-            shown = self._readings.all_valid(now)
-        dirty = self._dirty | (shown ^ self._shown)
+        dirty = self.sights.look(now, released=released) | self._dirty
+        state, device, provider = self.sights.state, self.device, self._provider
         if before is None:
             before = self._blank(state)
-        elif not dirty and state is before.state and self.device is before.device and self.provider == before.provider:
+        elif not dirty and state is before.state and device is before.device and provider == before.provider:
             return before, set()
-        fields: dict[str, Any] = {}
-        for group in dirty:
-            fields |= groups.readings(group, self._readings.last(group) if group in shown else None)
+        self._dirty = set()
+        fields = self._readings(dirty)
         if Group.PROCESSES in dirty:
-            listed = self._readings.last(Group.PROCESSES).processes if Group.PROCESSES in shown else None
-            self._chosen = self._selection.choose(listed or (), self._charging.claims.owners)
+            self._chosen = self._selection.choose(fields["processes"] or (), self._charging.claims.owners)
         if Group.ENERGY in dirty:
             self._charging.tenancy.advance(now)
-        self._shown, self._dirty = shown, set()
-        self._same_until = self._until_change(shown) if state in _READABLE else -math.inf
         # Moved to another provider's part of the page, it is gone from where it was.
-        moved = set() if self.provider == before.provider else self.gone()
+        moved = set() if provider == before.provider else self.gone()
         self._published = DeviceSnapshot(
             gpu=self.gpu,
-            provider=self.provider,
-            device=self.device,
+            provider=provider,
+            device=device,
             state=state,
             sample=msgspec.structs.replace(
                 before.sample,
-                device=self.device,
+                device=device,
                 lost=state is GpuState.LOST,
                 asleep=state is GpuState.ASLEEP,
-                taken_at=self._readings.taken_at(shown),
+                taken_at=self.sights.taken_at(),
                 **fields,
             ),
+            sources={name: source for named in self._sources.values() for name, source in named.items()},
             last_sample_timestamp=self._last_sample_timestamp,
             energy=self._meter.account(),
             module_energy_joules=self._meter.module_joules,
@@ -244,10 +201,6 @@ class Card:
         blocks = {Block.DEVICE}.union(*(groups.BLOCKS[group] for group in dirty))
         return self._published, moved | groups.changed(before, self._published, blocks)
 
-    def _until_change(self, shown: frozenset[Group]) -> float:
-        until = self._readings.same_until(shown, self.silent_since)
-        return min(until, self._last_taken + groups.CUT_OFF_SECONDS) if self._cut_off else until
-
     def gone(self) -> set[Block]:
         """Return the blocks that look different without this card."""
         if self._published is None:
@@ -258,39 +211,84 @@ class Card:
         """Be forgotten, with what its workloads used."""
         self._charging.tenancy.close()
 
+    @property
+    def _provider(self) -> str:
+        lead = self.sights.lead
+        return "" if lead is None else lead.provider
+
     def _blank(self, state: GpuState) -> DeviceSnapshot:
         return DeviceSnapshot(gpu="", provider="", device=self.device, state=state, sample=Sample(device=self.device))
 
-    def _count(self, sample: Sample, fresh: list[Group], now: float, wall: float) -> None:
+    def _readings(self, dirty: Iterable[Group]) -> dict[str, Any]:
+        """Return the fields of these groups as they are published, and note where they are from."""
+        fields: dict[str, Any] = {}
+        for group in dirty:
+            readings, sources = self.sights.published(group)
+            fields |= readings
+            if sources or group in self._sources:
+                self._sources[group] = sources
+        return fields
+
+    def _listen(self, sight: Sight, sample: Sample, now: float, wall: float) -> None:
+        """Count events; each kind is one provider's to tell."""
+        heard = self.sights.heard_before(sight, now)
+        sight.events |= set(sample.error_event_kinds)
+        if self._events.listen(kind for kind in sample.error_event_kinds if kind not in heard):
+            self._dirty.add(Group.STATE)
+        events = [event for event in sample.error_events if event.kind not in heard]
+        if events:
+            self._events_left_out += self._events.add(events, wall)
+            self._dirty.add(Group.STATE)
+
+    def _count(self, sight: Sight, sample: Sample, fresh: list[Group], now: float, wall: float) -> None:
+        """Add what is counted: each figure from one provider at a time."""
         at: Mapping[Group, float] = sample.taken_at
-        if Group.LOAD in fresh:
+        counted = []
+        if Group.LOAD in fresh and self.sights.tells(sight, Group.LOAD, ("utilization_ratio",), now):
+            counted.append(Group.LOAD)
             self._busy.observe(at[Group.LOAD], sample.utilization_ratio)
-        if Group.STATE in fresh:
+        if Group.STATE in fresh and self.sights.tells(sight, Group.STATE, ("throttled", "throttle_seconds"), now):
+            if self._throttled_by != sight.provider:
+                self._throttled_by = sight.provider
+                self._throttle.detach()
             self._throttle.observe(at[Group.STATE], sample.throttled, sample.throttle_seconds)
-        if Group.ENERGY in fresh:
+        if Group.ENERGY in fresh and self._is_metered(sight, now):
+            counted.append(Group.ENERGY)
             taken = at[Group.ENERGY]
-            load = self._readings.valid(Group.LOAD, now)
             self._meter.observe(
                 sample,
                 taken,
                 wall - max(0.0, now - taken),
-                self._readings.temperature(now),
-                None if load is None else load.utilization_ratio,
+                self.sights.temperature(sight, now),
+                self.sights.reading(Group.LOAD, "utilization_ratio", now),
             )
         if self._charging.tenancy.begun:
-            self._charging.sampled(fresh, at, self._seen(now))
+            if Group.PROCESSES in fresh and self.sights.tells(sight, Group.PROCESSES, ("processes",), now):
+                counted.append(Group.PROCESSES)
+            self._charging.sampled(counted, at, self._seen(now))
+
+    def _is_metered(self, sight: Sight, now: float) -> bool:
+        """Tell whether its power and accumulator go into the ledgers, and make them ready for that."""
+        if self.sights.only is not sight and metering(tuple(self.sights), self._metered, now) is not sight:
+            return False
+        if self._metered != sight.provider:
+            if self._metered:
+                self._meter.detach()
+                self._charging.tenancy.forget_idle_power()
+            self._metered = sight.provider
+        return True
 
     def _charge(self, now: float) -> None:
         if self._charging.tenancy.begun and self._charging.catch_up(self._seen(now)):
             self._dirty.add(Group.ENERGY)
 
     def _seen(self, now: float) -> Seen:
-        load, state = self._readings.valid(Group.LOAD, now), self._readings.valid(Group.STATE, now)
-        users = self._readings.valid(Group.PROCESSES, now)
+        load, state = self.sights.valid(Group.LOAD, now), self.sights.valid(Group.STATE, now)
+        users = self.sights.valid(Group.PROCESSES, now)
         partitions = () if state is None else state.partitions or ()
         processes = None if users is None else users.processes
         return Seen(
-            key=self.device.key,
+            key=self.key,
             now=now,
             wall=None if self._ahead is None else now + self._ahead,
             progress=self._meter.progress,
@@ -299,37 +297,10 @@ class Card:
             memory_size=None if load is None else load.memory_size_bytes,
             partitions=partitions,
             processes=processes,
-            processes_until=self._readings.until(Group.PROCESSES),
+            processes_until=self.sights.until(Group.PROCESSES, "processes", now),
         )
 
-    @property
-    def _last_taken(self) -> float:
-        return self._asleep_at if self._asleep else self._readings.last_taken(self.silent_since)
-
-    def _given_up(self, now: float) -> bool:
-        return self._cut_off and now - self._last_taken > groups.CUT_OFF_SECONDS
-
-    def _state(self, now: float, *, released: bool) -> GpuState:
-        if self.lost:
-            return GpuState.LOST
-        if released:
-            return GpuState.RELEASED
-        if self.hung:
-            return GpuState.HUNG
-        if not self._is_back:
-            return GpuState.RELEASED if now - self.silent_since <= groups.CUT_OFF_SECONDS else GpuState.STALE
-        if self._asleep and not self._given_up(now):
-            return GpuState.ASLEEP
-        return GpuState.STALE if self._is_stale(now) else GpuState.OK
-
-    def _is_stale(self, now: float) -> bool:
-        if self._given_up(now):
-            return True
-        if now <= self._same_until and self._published is not None and self._published.state is GpuState.OK:
-            return False
-        return self._readings.is_stale(now, self.silent_since)
-
-    def _forget_readings(self) -> None:
-        self._dirty.update(self._readings.forget())
-        self._charging.forget()
-        self._same_until = -math.inf
+    def _forget(self, sight: Sight, forgotten: frozenset[Group]) -> None:
+        self._dirty |= forgotten
+        if sight is self.sights.lead:
+            self._charging.forget()

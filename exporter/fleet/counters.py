@@ -51,6 +51,10 @@ class Steps:
                 self._sum = self._sum.plus(step)
         self._last = (at, raw)
 
+    def detach(self) -> None:
+        """Another counter is read from here on: no step spans the two."""
+        self._last = None
+
 
 class ThrottleSeconds:
     """Seconds with clocks held down, by reason: from the hardware's own counter where there is one, else from flags."""
@@ -59,13 +63,22 @@ class ThrottleSeconds:
         self._period = period
         self._counted: dict[str, Steps] = {}
         self._flagged: dict[str, Integral] = {}
+        self._has_counter: set[str] = set()
+        """Reasons of which the provider that tells has shown a counter."""
         self.seconds: Mapping[str, float] = {}
+
+    def detach(self) -> None:
+        """Another provider tells from here on, which may have other counters or none."""
+        self._has_counter.clear()
+        for counter in self._counted.values():
+            counter.detach()
 
     def observe(self, at: float, flags: Mapping[str, bool], counters: Mapping[str, float]) -> None:
         for reason, raw in counters.items():
+            self._has_counter.add(reason)
             self._counted.setdefault(reason, Steps()).observe(at, raw)
         for reason, held in flags.items():
-            if reason not in self._counted:
+            if reason not in self._has_counter:
                 self._flagged.setdefault(reason, Integral(self._period)).observe(at, float(held))
         by_flag = {reason: total.seconds or 0.0 for reason, total in self._flagged.items()}
         by_counter = {reason: total.seconds for reason, total in self._counted.items()}

@@ -9,7 +9,7 @@ from exporter.config import AttributionConfig, ProcessesConfig, SamplingConfig
 from exporter.fleet.attributed import Attributed
 from exporter.fleet.bounds import MOST_LISTED, bounded
 from exporter.fleet.card import Card
-from exporter.fleet.identity import differ, position
+from exporter.fleet.identity import SIMULATED, differ, position, recognised, waits
 from exporter.fleet.processes import Selection
 from exporter.fleet.record import MOST_PREFIXES, CardRecord, FleetRecord, newest, without_workloads
 from exporter.fleet.source import Source
@@ -27,9 +27,9 @@ from exporter.model import (
 )
 
 MOST_DEVICES = 256
-_SIMULATED = "simulated"
 _SIMULATED_PREFIX = "sim"
 _OTHER_PREFIX = "gpu"
+_NO_KEYS: frozenset[str] = frozenset()
 
 
 class Fleet:
@@ -48,9 +48,12 @@ class Fleet:
         self._attributed = Attributed(attribution or AttributionConfig())
         self._left_out: Mapping[str, int] = {}
         self._providers = {name: Source(name, wanted=wanted) for name, wanted in providers}
+        self._ranks = {name: rank for rank, name in enumerate(self._providers)}
         self._cards: dict[str, Card] = {}
-        self._aliases: dict[str, str] = {}
-        """Keys of cards by another key that a provider gave them for a time."""
+        self._waiting: set[str] = set()
+        """Providers with devices that wait for a preferred one to say what it has."""
+        self._is_shared = False
+        """Whether any device was ever listed by several providers."""
         self._numbers: dict[str, int] = defaultdict(int)
         self._versions = {block.value: 0 for block in Block}
         self._abandoned: dict[str, int] = {}
@@ -68,49 +71,48 @@ class Fleet:
     def enumerated(self, provider: str, devices: tuple[Device, ...], now: float) -> None:
         """Take what a provider enumerates; what it listed before and does not list any more is lost to it."""
         source = self._providers[provider]
+        source.tried = True
         listed: dict[str, Device] = {}
         if len(devices) > MOST_LISTED:
             self._fail(source, "too_many_devices", len(devices) - MOST_LISTED)
-        for device in map(self._recognised, devices[:MOST_LISTED]):
-            if device.key in listed:
+        for device in devices[:MOST_LISTED]:
+            known = self._recognised(source, device)
+            if known.key in listed:
                 self._fail(source, "duplicate_identity")
             else:
-                listed[device.key] = device
+                listed[known.key] = known
         before, source.listed = source.listed, listed
-        for device in sorted(listed.values(), key=position):
-            self._place(source, device, now)
+        self._place_all(source, now)
         for key in before.keys() - listed.keys():
-            self._unlisted(key, now)
-        self._arrange()
+            card = self._cards.get(key)
+            if card is not None:
+                card.unlist(provider, now)
+        self._place_waiting(now)
 
     def observed(self, provider: str, sample: Sample, now: float, wall: float) -> None:
         """Take one sample: `now` is CLOCK_MONOTONIC, `wall` Unix time, both seconds."""
+        if self._waiting:
+            self._place_waiting(now)
         source = self._providers[provider]
-        for name in sample.failed:
-            source.failures.add(name)
-        for name in sample.rejected:
-            source.rejections.add(name)
-        source.changed = source.changed or bool(sample.failed or sample.rejected)
-        sample, left_out = bounded(sample)
-        for name, count in left_out.items():
-            self._fail(source, name, count)
-        device = self._recognised(sample.device)
+        sample = self._checked(source, sample)
+        device = self._recognised(source, sample.device)
         if device is not sample.device:
             sample = msgspec.structs.replace(sample, device=device)
         key = device.key
         if key not in source.listed:
-            source.listed[key] = sample.device
-            self._place(source, sample.device, now)
+            source.listed[key] = device
+            self._place(source, device, now)
             self._arrange()
-        elif differ(source.listed[key], sample.device):
+        elif differ(source.listed[key], device):
             return  # the second of two devices with one identity: already counted, never mixed with the first
         card = self._cards.get(key)
         if card is None:
-            del source.listed[key]  # one too many: it may find room later
+            if provider not in self._waiting:
+                del source.listed[key]  # one too many: it may find room later
             return
-        if card.provider != provider:
-            return
-        if card.observe(sample, now, wall):
+        if card.sights.get(provider) is None:  # there was no room for it until another provider found some
+            self._place(source, device, now)
+        if card.observe(provider, sample, now, wall):
             # The first is said at once: a device that delivers readings and a provider that never had one contradict.
             source.changed = source.changed or source.last_timestamp is None
             source.last_timestamp = wall
@@ -120,16 +122,27 @@ class Fleet:
         source = self._providers[provider]
         source.up, source.reason, source.library_version = up, reason, library_version
         source.wanted = source.wanted or up
-        source.changed = True
+        source.changed = source.tried = True
         for card in self._cards.values():
-            if card.provider == provider:
-                card.cut_off(down=not up)
+            sight = card.sights.get(provider)
+            if sight is not None:
+                sight.cut_off(down=not up)
 
-    def device_state(self, key: str, state: GpuState) -> None:
-        """Put a device in question (HUNG) or clear it (OK)."""
-        card = self._cards.get(self._aliases.get(key, key))
-        if card is not None:
-            card.hung = state is GpuState.HUNG
+    def device_state(self, provider: str, key: str, state: GpuState) -> None:
+        """Put a device of a provider in question (HUNG) or clear it (OK)."""
+        card = self._cards.get(self._providers[provider].aliases.get(key, key))
+        sight = None if card is None else card.sights.get(provider)
+        if sight is not None:
+            sight.suspect(hung=state is GpuState.HUNG)
+
+    def relieved(self, provider: str, now: float) -> frozenset[str]:
+        """Return the keys, as this provider has them, of devices whose energy a preferred one delivers."""
+        if not self._is_shared:
+            return _NO_KEYS
+        source = self._providers[provider]
+        names = {key: name for name, key in source.aliases.items()}
+        cards = (self._cards[key] for key in source.listed if key in self._cards)
+        return frozenset(names.get(card.key, card.key) for card in cards if card.relieve(provider, now))
 
     def restarted(self, provider: str, cause: str) -> None:
         """Count an end of the provider's worker, by cause of metrics.RESTART_CAUSES."""
@@ -228,11 +241,12 @@ class Fleet:
 
     def world(self, now: float) -> World:
         """Return everything that a page shows at monotonic time `now`; the same object while nothing changes."""
+        self._place_waiting(now)
         devices: dict[str, list[DeviceSnapshot]] = {name: [] for name in self._providers}
         different: set[Block] = set()
         for card in self._cards.values():
             snapshot, blocks = card.snapshot(now, released=self._released)
-            devices[card.provider].append(snapshot)
+            devices[snapshot.provider].append(snapshot)
             different |= blocks
         for block in different:
             self._bump(block)
@@ -265,28 +279,57 @@ class Fleet:
             self._left_out = left_out
             self._bump(Block.EXPORTER)
 
-    def _recognised(self, device: Device) -> Device:
-        """Return the device under the key of the card it is.
+    def _checked(self, source: Source, sample: Sample) -> Sample:
+        """Count what went wrong with a sample, and return what is kept of it."""
+        for name in sample.failed:
+            source.failures.add(name)
+        for name in sample.rejected:
+            source.rejections.add(name)
+        source.changed = source.changed or bool(sample.failed or sample.rejected)
+        sample, left_out = bounded(sample)
+        for name, count in left_out.items():
+            self._fail(source, name, count)
+        return sample
 
-        A card whose identity cannot be read for a time has its address for a key. It is not a second card.
-        """
+    def _recognised(self, source: Source, device: Device) -> Device:
+        """Return the device under the key of the card it is."""
         if device.key in self._cards or device.pci_address is None:
             return device
-        for card in self._cards.values():
-            known = card.device
-            if (known.vendor, known.pci_address) != (device.vendor, device.pci_address):
-                continue
-            if device.pci_address not in (device.key, known.key):
-                continue  # another card in the same slot
-            if len(self._aliases) >= MOST_DEVICES:
-                self._aliases.clear()
-            self._aliases[device.key] = known.key
+        card = recognised(device, source, self._cards, self._providers.values())
+        if card is None:
+            return device
+        if source.aliases.get(device.key) != card.key:
+            if len(source.aliases) >= MOST_DEVICES:
+                source.aliases.clear()
+            source.aliases[device.key] = card.key
             self._awaited.pop(device.key, None)  # its joules count under the key of the card from here on
-            return known if device.key == device.pci_address else msgspec.structs.replace(device, key=known.key)
-        return device
+        sight = card.sights.get(source.name)
+        if sight is not None and device.key == device.pci_address:
+            return sight.device  # what is known of it is more than its address
+        return msgspec.structs.replace(device, key=card.key)
+
+    def _place_all(self, source: Source, now: float) -> None:
+        """Give each device that a provider lists its card."""
+        for device in sorted(source.listed.values(), key=position):
+            self._place(source, device, now)
+        self._arrange()
+
+    def _place_waiting(self, now: float) -> None:
+        """Place devices that have waited, under the keys that a preferred provider may have given them meanwhile."""
+        for name in tuple(self._waiting):
+            source = self._providers[name]
+            listed = source.listed.values()
+            if not any(waits(device, source, self._providers) for device in listed):
+                self._waiting.discard(name)
+                known = [self._recognised(source, device) for device in listed]
+                source.listed = {device.key: device for device in known}
+                self._place_all(source, now)
 
     def _place(self, source: Source, device: Device, now: float) -> None:
-        """Give a device that a provider lists its card, under the first provider that lists it."""
+        """Give a device that a provider lists its card, unless it waits for a preferred provider."""
+        if waits(device, source, self._providers):
+            self._waiting.add(source.name)
+            return
         card = self._cards.get(device.key)
         if card is None:
             if len(self._cards) >= MOST_DEVICES and not self._forget_one():
@@ -294,16 +337,14 @@ class Fleet:
                 return
             card = self._new_card(source, device, now)
             source.listed[device.key] = device  # it was taken off if it had to make room for another of its list
-        owner = self._owner(device.key)
-        if owner is not None:
-            card.moved(owner.name)
-            card.identify(owner.listed[device.key], now)
+        card.sights.see(source.name, self._ranks[source.name], device, now)
+        self._is_shared = self._is_shared or card.sights.only is None
 
     def _new_card(self, source: Source, device: Device, now: float) -> Card:
         kept = self._awaited.pop(device.key, None)
         if device.pci_address is not None:
             self._awaited.pop(device.pci_address, None)  # the key while its identity could not be read
-        prefix = _SIMULATED_PREFIX if source.name == _SIMULATED else device.vendor
+        prefix = _SIMULATED_PREFIX if source.name == SIMULATED else device.vendor
         if prefix not in self._numbers and len(self._numbers) >= MOST_PREFIXES:
             prefix = _OTHER_PREFIX
             self._fail(source, "too_many_vendors")
@@ -313,7 +354,7 @@ class Fleet:
         else:
             self._numbers[prefix] = number + 1
         selection, charging = Selection(self._processes), self._attributed.charging()
-        card = Card(f"{prefix}{number}", (prefix, number), device, self._sampling, selection, charging, now)
+        card = Card(f"{prefix}{number}", (prefix, number), device, self._sampling, selection, charging)
         if kept is not None:
             card.restore(kept, now)
         if self._attributed.divides:
@@ -321,25 +362,12 @@ class Fleet:
         self._cards[device.key] = card
         return card
 
-    def _unlisted(self, key: str, now: float) -> None:
-        card, owner = self._cards.get(key), self._owner(key)
-        if card is None:
-            return
-        if owner is None:
-            card.unlist(now)
-        else:
-            card.moved(owner.name)
-            card.identify(owner.listed[key], now)
-
-    def _owner(self, key: str) -> Source | None:
-        return next((source for source in self._providers.values() if key in source.listed), None)
-
     def _arrange(self) -> None:
         """Keep the order of the page: by label, so that it does not depend on who reported first."""
         self._cards = dict(sorted(self._cards.items(), key=lambda item: item[1].order))
 
     def _forget_one(self) -> bool:
-        lost = [(card.silent_since, key) for key, card in self._cards.items() if card.lost]
+        lost = [(since, key) for key, card in self._cards.items() if (since := card.sights.lost_since) is not None]
         if not lost:
             return False
         _, key = min(lost)

@@ -1,4 +1,4 @@
-"""What was read of one GPU last, group by group, and for how long it holds."""
+"""What one provider read of a GPU last, group by group, and for how long it holds."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -37,6 +37,8 @@ class Readings:
         self._gives_nothing = False
         """Whether it was read, and the newest read of no group gave a value."""
         self._sensor: str | None = None
+        self.relieved = False
+        """Whether energy is read at the pace of state, because another provider delivers it."""
 
     def take(self, sample: Sample) -> Taken:
         """Add a sample. The groups that it has read replace theirs as a whole."""
@@ -44,7 +46,7 @@ class Readings:
         for group in fresh:
             self._newest[group] = sample
             self._taken[group] = at = sample.taken_at[group]
-            self._until[group] = at + self._lifetimes[group]
+            self._until[group] = at + self.lifetime(group)
         given = {group: self._taken[group] for group in fresh if group in groups.ITS_OWN and groups.gave(sample, group)}
         self._given |= given
         own = () if given else self._newest.keys() & groups.ITS_OWN
@@ -75,6 +77,16 @@ class Readings:
     def taken_at(self, chosen: Iterable[Group]) -> Mapping[Group, float]:
         return {group: self._taken[group] for group in chosen}
 
+    def lifetime(self, group: Group) -> float:
+        """Return for how many seconds a reading of a group holds."""
+        if self.relieved and group is Group.ENERGY:
+            return max(self._lifetimes[group], self._lifetimes[Group.STATE])
+        return self._lifetimes[group]
+
+    def read_at(self, group: Group) -> float:
+        """Return when a group was read last, whatever that gave."""
+        return self._taken.get(group, -math.inf)
+
     def last_taken(self, otherwise: float) -> float:
         """Return when a group was read last."""
         return max((self._taken[group] for group in self._newest), default=otherwise)
@@ -96,6 +108,11 @@ class Readings:
     def _silent_at(self, since: float) -> float:
         given = (at for group, at in self._given.items() if group in self._newest)
         return max([since, *given]) + groups.STALE_SECONDS
+
+    @property
+    def has_temperature(self) -> bool:
+        """Whether `temperature` has found its sensor."""
+        return self._sensor is not None
 
     def temperature(self, now: float) -> float | None:
         """Return that of one sensor always: another one, when it is missing once, would look like a change."""

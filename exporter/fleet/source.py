@@ -16,10 +16,15 @@ class Source:
     def __init__(self, name: str, *, wanted: bool) -> None:
         self.name = name
         self.wanted = wanted
+        self.tried = False
+        """Whether the first attempt to open it is over."""
         self.up = False
         self.reason = NOT_OPENED
         self.library_version: str | None = None
         self.listed: dict[str, Device] = {}
+        """By key of the card."""
+        self.aliases: dict[str, str] = {}
+        """Keys of cards by another key that this provider gives them."""
         self.expected: int | None = None
         self.failures = NameCounts()
         self.rejections = NameCounts()

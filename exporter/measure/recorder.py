@@ -48,6 +48,9 @@ class _Provider:
         self.reason = ""
         self.library_version: str | None = None
         self.listed: tuple[str, ...] = ()
+        """Keys of GPUs."""
+        self.aliases: dict[str, str] = {}
+        """Keys of GPUs by another key that this provider gives them."""
         self.read_at = -math.inf
         """CLOCK_MONOTONIC of the newest reading."""
 
@@ -130,16 +133,21 @@ class Recorder:
 
     def enumerated(self, provider: str, devices: tuple[Device, ...], now: float) -> None:  # noqa: ARG002 -- Audience
         source = self._providers[provider]
-        source.listed = tuple(dict.fromkeys(device.key for device in devices))
         for device in sorted(devices, key=_position):
-            known = self._gpus.get(device.key)
+            known = self._known(provider, device)
             if known is None:
                 self._gpus[device.key] = _Gpu(provider, device, self._label(provider, device))
-            elif not self._owns(known.provider, device.key) or self._order(provider) < self._order(known.provider):
-                known.provider = provider
+                continue
+            if known.key != device.key:
+                source.aliases[device.key] = known.key
+            preferred = self._order(provider) < self._order(known.provider)
+            if known.provider != provider and (preferred or not self._owns(known.provider, known.key)):
+                known.provider, known.answered = provider, False
+        keys = [source.aliases.get(device.key, device.key) for device in devices]
+        source.listed = tuple(dict.fromkeys(keys))
 
     def observed(self, provider: str, sample: Sample, now: float, wall: float) -> None:
-        gpu = self._gpus.get(sample.device.key)
+        gpu = self._gpus.get(self._key(provider, sample.device.key))
         if gpu is None or gpu.provider != provider or _differ(gpu.device, sample.device):
             return
         source = self._providers[provider]
@@ -190,14 +198,19 @@ class Recorder:
                 self.events.append(Event(monotonic=last, gpu=None, text=f"{provider} is not read: {reason}"))
         source.up, source.reason, source.library_version = up, reason, library_version
 
-    def device_state(self, key: str, state: GpuState) -> None:
-        gpu = self._gpus.get(key)
-        if gpu is None or not self._measured(key):
+    def device_state(self, provider: str, key: str, state: GpuState) -> None:
+        gpu = self._gpus.get(self._key(provider, key))
+        if gpu is None or gpu.provider != provider or not self._measured(gpu.key):
             return
         if state is GpuState.HUNG and gpu.last > -math.inf:
             self._broke(gpu, state)
-            self.events.append(Event(monotonic=gpu.last, gpu=key, text="a call that reads it does not return"))
+            self.events.append(Event(monotonic=gpu.last, gpu=gpu.key, text="a call that reads it does not return"))
         gpu.state = state
+
+    def relieved(self, provider: str, now: float) -> frozenset[str]:  # noqa: ARG002 -- Audience
+        source = self._providers[provider]
+        names = {key: name for name, key in source.aliases.items()}
+        return frozenset(names.get(key, key) for key in source.listed if self._gpus[key].provider != provider)
 
     def restarted(self, provider: str, cause: str) -> None:
         pass  # its status tells
@@ -217,6 +230,18 @@ class Recorder:
     def _owns(self, provider: str, key: str) -> bool:
         gpu = self._gpus.get(key)
         return gpu is not None and gpu.provider == provider and key in self._providers[provider].listed
+
+    def _key(self, provider: str, key: str) -> str:
+        return self._providers[provider].aliases.get(key, key)
+
+    def _known(self, provider: str, device: Device) -> _Gpu | None:
+        """Return the GPU that a device is: providers may know one by different keys, and then by its address."""
+        known = self._gpus.get(self._key(provider, device.key))
+        if known is not None or device.pci_address is None or provider == _SIMULATED:
+            return known
+        place = (device.vendor, device.pci_address)
+        others = (gpu for gpu in self._gpus.values() if gpu.provider not in (provider, _SIMULATED))
+        return next((gpu for gpu in others if (gpu.device.vendor, gpu.device.pci_address) == place), None)
 
     def _order(self, provider: str) -> int:
         return list(self._providers).index(provider)
@@ -264,7 +289,7 @@ class Recorder:
         device, energy = gpu.device, gpu.energy or Sample(device=gpu.device)
         limits = [x for x in (energy.power_limit_watts, energy.power_limit_default_watts) if x is not None]
         return Identity(
-            gpu=device.key,
+            gpu=gpu.key,
             label=gpu.label,
             vendor=device.vendor,
             model=device.model,

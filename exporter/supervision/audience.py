@@ -17,8 +17,11 @@ class Audience(Protocol):
     def provider_status(self, provider: str, *, up: bool, reason: str, library_version: str | None) -> None:
         """Take a provider's health; `reason` says in words why it is not up, and is empty when all is well."""
 
-    def device_state(self, key: str, state: GpuState) -> None:
-        """Put a device in question (HUNG) or clear it (OK)."""
+    def device_state(self, provider: str, key: str, state: GpuState) -> None:
+        """Put a device of a provider in question (HUNG) or clear it (OK)."""
+
+    def relieved(self, provider: str, now: float) -> frozenset[str]:
+        """Return the keys, as this provider has them, of devices whose energy it need not read often."""
 
     def restarted(self, provider: str, cause: str) -> None:
         """Count an end of the provider's worker, by cause of metrics.RESTART_CAUSES."""

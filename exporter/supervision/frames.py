@@ -62,6 +62,12 @@ class Exclude(_Frame, frozen=True):
     keys: tuple[str, ...]
 
 
+class Relieve(_Frame, frozen=True):
+    """Replaces the set of devices whose energy another provider delivers: it is read at the pace of state here."""
+
+    keys: tuple[str, ...]
+
+
 class Shutdown(_Frame, frozen=True):
     """Close the provider and end."""
 
@@ -111,7 +117,7 @@ class Failed(_Frame, frozen=True):
     reason: str
 
 
-Request = Start | Fresh | Exclude | Shutdown
+Request = Start | Fresh | Exclude | Relieve | Shutdown
 Report = Opened | Enumerating | Enumerated | Reading | Sampled | PassTook | Waiting | FreshDone | Failed
 
 

@@ -14,6 +14,7 @@ class FreshRequests:
         self._loop = asyncio.get_running_loop()
         self._listed: frozenset[str] = frozenset()
         self._energy_at: dict[str, float] = {}
+        self._relieved: frozenset[str] = frozenset()
         self._token = 0
         self._child = 0
         self._asked_at = 0.0
@@ -29,7 +30,9 @@ class FreshRequests:
 
     def is_needed(self, now: float) -> bool:
         """Tell whether a device has no reading of under 50 ms; without any device there is nothing to ask for."""
-        return any(now - at >= frames.FRESH_SECONDS for at in self._energy_at.values())
+        return any(
+            now - at >= frames.FRESH_SECONDS and key not in self._relieved for key, at in self._energy_at.items()
+        )
 
     def next(self) -> frames.Fresh:
         """Return a request to be sent."""
@@ -46,6 +49,10 @@ class FreshRequests:
         """Take the devices that count, each from its first reading on."""
         self._listed = frozenset(keys)
         self._energy_at = {key: at for key, at in self._energy_at.items() if key in self._listed}
+
+    def relieve(self, keys: frozenset[str]) -> None:
+        """Expect nothing fresh of these devices, and of all others."""
+        self._relieved = keys
 
     def sampled(self, sample: Sample) -> None:
         key = sample.device.key

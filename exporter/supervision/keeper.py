@@ -55,6 +55,8 @@ class Keeper:
         self._left: list[Process] = []
         """Children that have ended, and whose own children have not."""
         self._fresh = FreshRequests()
+        self._relieved: tuple[int | None, frozenset[str]] = (None, frozenset())
+        """Which child was told to read the energy of which devices less often."""
         self._measure_seconds = measure_seconds
         self._measured_at = now
         self._closing = False
@@ -82,6 +84,7 @@ class Keeper:
         late = [self._processes[number] for number in self.watch.overdue(now)]
         self._act(self.watch.tick(now, {process.number for process in late if process.is_stopped()}))
         self._left = [process for process in self._left if not process.swept()][-_MOST_LEFT:]
+        self._relieve(now)
         if now - self._measured_at >= self._measure_seconds:
             self._measured_at = now
             self._measure(now)
@@ -156,6 +159,20 @@ class Keeper:
         if not process.ask(request) and isinstance(request, frames.Exclude):
             self._act(self.watch.broken(process.number, "it takes no requests", time.monotonic()))
 
+    def _relieve(self, now: float) -> None:
+        """Tell the worker which devices another provider delivers energy of, when that has changed."""
+        number = self.watch.worker
+        if number is None or not self.watch.ready:
+            return
+        if number != self._relieved[0]:
+            self._relieved = (number, frozenset())
+            self._fresh.relieve(frozenset())
+        keys = self._audience.relieved(self._request.provider, now)
+        # One that takes no requests is told at the next tick; until then it reads too often.
+        if keys != self._relieved[1] and self._processes[number].ask(frames.Relieve(tuple(sorted(keys)))):
+            self._relieved = (number, keys)
+            self._fresh.relieve(keys)
+
     def _tell(self, action: Status | State | Restarted | Kept) -> None:
         provider = self._request.provider
         match action:
@@ -167,7 +184,7 @@ class Keeper:
                     level = logging.WARNING if self._audience.is_wanted(provider) else logging.INFO
                     logger.log(level, "provider is down", extra={"provider": provider, "reason": reason})
             case State(key, state, reason, news):
-                self._audience.device_state(key, state)
+                self._audience.device_state(provider, key, state)
                 self._fresh.forget(key)
                 if news and reason:
                     logger.warning("GPU is hung", extra={"uuid": key, "provider": provider, "reason": reason})

@@ -44,6 +44,7 @@ class _Device:
         self.new = True
         self.averaged = False
         self.lost = False
+        self.relieved = False
 
 
 class Schedule:
@@ -70,6 +71,7 @@ class Schedule:
         self._all = (*self._grids.values(), self._averaged, self._instant)
         self._taken: list[_Cadence] = []
         self._devices: dict[str, _Device] = {}
+        self._relieved: frozenset[str] = frozenset()
         self._enumerate_at = now
         self._all_lost_since: float | None = None
 
@@ -82,6 +84,7 @@ class Schedule:
         `missing`: there was one more under another worker. Lost when the library was opened, it is not listed at all.
         """
         self._devices = {key: self._devices.get(key) or _Device() for key in keys}
+        self._mark()
         lost = missing or not keys or any(device.lost for device in self._devices.values())
         self._enumerate_at = now + (ENUMERATE_LOST_SECONDS if lost else ENUMERATE_SECONDS)
 
@@ -96,6 +99,12 @@ class Schedule:
         device.lost = sample.lost
         if sample.power_kind is not None:
             device.averaged = is_averaged(sample.power_kind, sample.power_window_seconds)
+
+    def relieve(self, keys: frozenset[str]) -> None:
+        """Read the energy of these devices, and of no others, at the pace of state: another provider delivers it."""
+        if keys != self._relieved:
+            self._relieved = keys
+            self._mark()
 
     def hopeless(self, now: float) -> bool:
         """Tell whether every device is lost, and has been for so long that the library should be opened anew."""
@@ -113,11 +122,16 @@ class Schedule:
         active = self._active()
         self._taken = [cadence for cadence in reached if cadence in active]
         grids = Groups(group for group, cadence in self._grids.items() if cadence in self._taken)
-        averaged = grids | ENERGY if self._averaged in self._taken else grids
-        instant = grids | ENERGY if self._instant in self._taken else grids
+        with_energy = grids | ENERGY
+        averaged = with_energy if self._averaged in self._taken else grids
+        instant = with_energy if self._instant in self._taken else grids
+        relieved = with_energy if Group.STATE in grids else grids
         for cadence in reached:
             cadence.advance(now)
-        due = [(key, self._groups(device, averaged, instant)) for key, device in self._devices.items()]
+        due = [
+            (key, self._groups(device, relieved if device.relieved else averaged if device.averaged else instant))
+            for key, device in self._devices.items()
+        ]
         return [(key, groups) for key, groups in due if groups]
 
     def finished(self, now: float) -> None:
@@ -133,17 +147,21 @@ class Schedule:
         due = [cadence.due for cadence in self._active()] if self._devices else []
         return max(0.0, min([*due, self._enumerate_at]) - now)
 
-    def _groups(self, device: _Device, averaged: Groups, instant: Groups) -> Groups:
+    def _mark(self) -> None:
+        for key, device in self._devices.items():
+            device.relieved = key in self._relieved
+
+    def _groups(self, device: _Device, due: Groups) -> Groups:
         if device.new:
             return self._everything
         if device.lost:
             # Asked now and then whether it is back, not ten times a second.
-            return self._everything if Group.STATE in averaged else Groups()
-        return averaged if device.averaged else instant
+            return self._everything if Group.STATE in due else Groups()
+        return due
 
     def _active(self) -> list[_Cadence]:
         active = list(self._grids.values())
-        present = [device for device in self._devices.values() if not device.lost]
+        present = [device for device in self._devices.values() if not device.lost and not device.relieved]
         if any(device.averaged for device in present):
             active.append(self._averaged)
         if any(not device.averaged for device in present):

@@ -5,6 +5,7 @@ parent. Small on purpose: it imports no event loop, no web server and no vendor 
 """
 
 import importlib
+import math
 import os
 import sys
 import time
@@ -20,6 +21,9 @@ from exporter.supervision import frames
 from exporter.supervision.port import ParentGoneError, Port
 from exporter.supervision.schedule import ENERGY, EVERYTHING, Schedule
 
+_LOOK_SECONDS = 0.0005
+"""Most calls into a library take less: the parent's requests are not looked for before each of them."""
+
 
 class Worker:
     """One thread. Every call into the library is announced first, so that the parent knows which one never returned."""
@@ -34,12 +38,14 @@ class Worker:
         self._clock = clock
         self._devices: dict[str, Device] = {}
         self._excluded = frozenset(start.exclude)
+        self._relieved: frozenset[str] = frozenset()
         self._chosen: frozenset[str] | None = None
         self._energy_at: dict[str, float] = {}
         self._lost: set[str] = set()
         self._token: int | None = None
         self._serving: Provider | None = None
         self._shutdown = False
+        self._looked_at = -math.inf
 
     def run(self) -> int:
         """Serve until asked to end; return the exit status. Raises ParentGoneError."""
@@ -129,10 +135,12 @@ class Worker:
     def _wait(self, schedule: Schedule) -> None:
         if self._excluded != self._chosen:
             self._choose(schedule)
+        schedule.relieve(self._relieved)
         while self._excluded == self._chosen and not self._shutdown and (seconds := schedule.wait(self._clock())) > 0:
             self._port.send(frames.Waiting(seconds))
             self._port.flush()
             self.take(self._port.requests(seconds))
+            schedule.relieve(self._relieved)
             self._refresh()
 
     def _probe(self, provider: Provider, key: str) -> None:
@@ -155,7 +163,9 @@ class Worker:
 
     def _between_calls(self) -> None:
         """Serve what the parent asks for; the providers call this before each call into the vendor's library."""
-        if self._serving is not None:
+        now = self._clock()
+        if self._serving is not None and now - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = now
             self.take(self._port.requests(0))
             self._refresh()
 
@@ -167,6 +177,8 @@ class Worker:
                     self._token = token
                 case frames.Exclude(keys):
                     self._excluded = frozenset(keys)
+                case frames.Relieve(keys):
+                    self._relieved = frozenset(keys)
                 case frames.Shutdown():
                     self._shutdown = True
                 case frames.Start():
@@ -179,8 +191,9 @@ class Worker:
         self._token = None
         # The reads below call back into `_between_calls`: nothing is served there until they are done.
         self._serving = None
+        left_out = self._excluded | self._lost | self._relieved
         for key in self._devices:
-            if key in self._excluded or key in self._lost or key not in self._energy_at:
+            if key in left_out or key not in self._energy_at:
                 continue
             if self._clock() - self._energy_at[key] >= frames.FRESH_SECONDS:
                 self._read(provider, key, ENERGY)

@@ -175,6 +175,7 @@ NOT_SHOWN = {
     "World.versions": "says what to render",
     "Snapshot.provider": "a label of every series of the provider",
     "DeviceSnapshot.gpu": "a label of every series of the device",
+    "DeviceSnapshot.sources": "of interest to who looks closely: told by the command doctor",
     "Device.key": "the uuid label",
     "Device.package": "decides whose sensor is read; no reading",
     "Sample.device": "identity is read from the snapshot, which has it when the device is lost",

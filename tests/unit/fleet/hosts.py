@@ -2,7 +2,7 @@
 
 from exporter.config import SamplingConfig
 from exporter.fleet import Fleet
-from exporter.model import Device, DeviceSnapshot, Group, Sample, World
+from exporter.model import Device, DeviceSnapshot, GpuState, Group, Sample, World
 
 WALL = 1_800_000_000.0
 ALL = (Group.ENERGY, Group.LOAD, Group.STATE, Group.PROCESSES)
@@ -27,6 +27,13 @@ class Host:
         """Unix time at monotonic time 0."""
         if devices:
             self.fleet.enumerated("nvidia", devices, now)
+
+    def down(self, provider: str = "nvidia", *, up: bool = False) -> None:
+        """Have a provider be down, or up again."""
+        self.fleet.provider_status(provider, up=up, reason="" if up else "no driver", library_version=None)
+
+    def hang(self, key: str, provider: str = "nvidia", *, state: GpuState = GpuState.HUNG) -> None:
+        self.fleet.device_state(provider, key, state)
 
     def read(self, device: Device, *groups: Group, provider: str = "nvidia", **values: object) -> None:
         self.give(sample(device, self.now, *groups, **values), provider)

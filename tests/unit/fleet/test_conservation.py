@@ -94,6 +94,7 @@ class Life:
         self.host = Host(now=now)
         self.host.fleet.restore(brought_over(kept, now) if rebooted else kept, now)
         self.drawn = 0.0 if rebooted else self.drawn
+        self.host.down()
         self.host.fleet.enumerated(self.provider, GPUS, now)
 
     def reboot(self) -> None:

@@ -45,9 +45,9 @@ def test_a_card_whose_identity_cannot_be_read_for_a_time_is_not_a_second_one() -
     assert names(host) == {"nvidia0": "GPU-1"}
     shown = host.cards["nvidia0"]
     assert (shown.device, shown.state, shown.sample.utilization_ratio) == (known, GpuState.OK, 0.6)
-    host.fleet.device_state(address, GpuState.HUNG)
+    host.fleet.device_state("nvidia", address, GpuState.HUNG)
     assert host.cards["nvidia0"].state is GpuState.HUNG
-    host.fleet.device_state(address, GpuState.OK)
+    host.fleet.device_state("nvidia", address, GpuState.OK)
     host.fleet.enumerated("nvidia", (known,), host.now)
     assert names(host) == {"nvidia0": "GPU-1"}
 
@@ -104,6 +104,7 @@ def test_the_other_provider_takes_over_without_a_step_of_energy_between_two_sens
         host.read(card(1), Group.ENERGY, power_watts=100.0, energy_counter_joules=5.0)
         host.wait(1)
     assert host.cards["nvidia0"].energy.total_joules == 900
+    host.read(card(1), Group.LOAD, provider="amd", utilization_ratio=0.5)
     host.fleet.enumerated("nvidia", (), host.now)
     assert host.cards["nvidia0"].state is GpuState.OK
     assert [len(snapshot.devices) for snapshot in host.world.snapshots] == [0, 1, 0]

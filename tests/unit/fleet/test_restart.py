@@ -142,6 +142,7 @@ def test_no_step_spans_two_providers_over_a_restart() -> None:
     run(host, 70, *GPUS)
     before = energy(host)
     after = restarted(host, down=60.0)
+    after.down()
     after.fleet.enumerated("amd", GPUS, after.now)
     after.read(GPUS[0], Group.ENERGY, provider="amd", energy_counter_joules=400.0 * after.now, power_watts=400.0)
     assert energy(after).total_joules == pytest.approx(before.total_joules)

@@ -187,15 +187,11 @@ def test_a_device_that_was_never_read_is_not_stale_at_once() -> None:
     assert host.cards["nvidia0"].state is GpuState.STALE
 
 
-def down(host: Host, *, up: bool = False) -> None:
-    host.fleet.provider_status("nvidia", up=up, reason="" if up else "no driver", library_version=None)
-
-
 def test_devices_of_a_provider_that_is_down_are_stale_soon_and_keep_their_totals() -> None:
     host = reading_host()
     host.wait(1)
     host.read(card(1), *ALL, **READINGS)
-    down(host)
+    host.down()
     assert host.cards["nvidia0"].state is GpuState.OK
     before = host.versions
     host.wait(5.1)
@@ -205,7 +201,7 @@ def test_devices_of_a_provider_that_is_down_are_stale_soon_and_keep_their_totals
     assert shown.sample.processes is None
     assert shown.energy.total_joules == 300
     assert host.bumped(before) == {"device", "energy", "load", "state", "processes", "exporter"}
-    down(host, up=True)
+    host.down(up=True)
     host.read(card(1), *ALL, **READINGS)
     shown = host.cards["nvidia0"]
     assert (shown.state, shown.sample.power_watts) == (GpuState.OK, 300.0)
@@ -213,10 +209,10 @@ def test_devices_of_a_provider_that_is_down_are_stale_soon_and_keep_their_totals
 
 def test_a_worker_that_is_replaced_at_once_is_no_outage_of_its_devices() -> None:
     host = reading_host()
-    down(host)
+    host.down()
     host.wait(3)
     assert host.cards["nvidia0"].sample.power_watts == 300.0
-    down(host, up=True)
+    host.down(up=True)
     host.wait(3)
     assert host.cards["nvidia0"].state is GpuState.OK
 
@@ -275,13 +271,13 @@ def test_a_nap_between_two_pages_leaves_no_old_readings() -> None:
 
 def test_a_device_in_question_is_hung_until_it_is_cleared() -> None:
     host = reading_host()
-    host.fleet.device_state("GPU-1", GpuState.HUNG)
+    host.fleet.device_state("nvidia", "GPU-1", GpuState.HUNG)
     assert host.cards["nvidia0"].state is GpuState.HUNG
     assert empty(host.cards["nvidia0"].sample)
-    host.fleet.device_state("GPU-1", GpuState.OK)
+    host.fleet.device_state("nvidia", "GPU-1", GpuState.OK)
     assert host.cards["nvidia0"].state is GpuState.OK
     assert host.cards["nvidia0"].sample.power_watts == 300
-    host.fleet.device_state("GPU-that-nobody-knows", GpuState.HUNG)
+    host.fleet.device_state("nvidia", "GPU-that-nobody-knows", GpuState.HUNG)
 
 
 def test_released_devices_say_so_except_the_lost_ones() -> None:
@@ -305,7 +301,7 @@ def test_what_was_read_before_a_release_is_not_shown_after_it(seconds: float) ->
     host.wait(1)
     host.read(card(1), *ALL, **READINGS)
     host.fleet.released(True, host.now)
-    down(host)
+    host.down()
     host.wait(seconds)
     host.fleet.released(False, host.now)
     shown = host.cards["nvidia0"]
@@ -315,7 +311,7 @@ def test_what_was_read_before_a_release_is_not_shown_after_it(seconds: float) ->
     assert shown.state is GpuState.RELEASED
     assert shown.device == card(1)
     assert (shown.energy.total_joules, shown.busy_seconds) == (300, 0.5)
-    down(host, up=True)
+    host.down(up=True)
     host.read(card(1), Group.ENERGY, power_watts=100.0)
     shown = host.cards["nvidia0"]
     assert (shown.state, shown.sample.power_watts, shown.sample.utilization_ratio) == (GpuState.OK, 100.0, None)
@@ -325,10 +321,10 @@ def test_what_was_read_before_a_release_is_not_shown_after_it(seconds: float) ->
 def test_a_device_that_is_not_read_after_a_release_is_stale_soon(*, up: bool) -> None:
     host = reading_host()
     host.fleet.released(True, host.now)
-    down(host)
+    host.down()
     host.wait(600)
     host.fleet.released(False, host.now)
-    down(host, up=up)
+    host.down(up=up)
     host.wait(CUT_OFF_SECONDS)
     assert host.cards["nvidia0"].state is GpuState.RELEASED
     host.wait(0.1)
@@ -368,9 +364,9 @@ def test_a_device_that_slept_or_was_lost_when_it_was_released() -> None:
 @pytest.mark.parametrize("state", [GpuState.HUNG, GpuState.LOST])
 def test_energy_goes_on_after_an_outage_and_names_the_gap(state: GpuState) -> None:
     host = reading_host()
-    host.fleet.device_state("GPU-1", state)
+    host.fleet.device_state("nvidia", "GPU-1", state)
     host.wait(60)
-    host.fleet.device_state("GPU-1", GpuState.OK)
+    host.fleet.device_state("nvidia", "GPU-1", GpuState.OK)
     for _ in range(3):
         host.read(card(1), Group.ENERGY, power_watts=300.0)
         host.wait(1)

@@ -250,9 +250,9 @@ def play(host: Host, step: tuple[object, ...]) -> None:
         case ("lost" | "asleep" as what, number):
             host.give(Sample(device=card(number), **{what: True}))
         case ("hang", number):
-            host.fleet.device_state(f"GPU-{number}", GpuState.HUNG)
+            host.fleet.device_state("nvidia", f"GPU-{number}", GpuState.HUNG)
         case ("clear", number):
-            host.fleet.device_state(f"GPU-{number}", GpuState.OK)
+            host.fleet.device_state("nvidia", f"GPU-{number}", GpuState.OK)
         case ("enumerate", provider, numbers):
             host.fleet.enumerated(provider, tuple(map(card, numbers)), host.now)
         case ("release", flag):

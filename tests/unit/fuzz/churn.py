@@ -184,8 +184,8 @@ class Churn:
         )
         fleet.restarted(provider, random.choice(RESTART_CAUSES))
         keys = [device.key for device in self._present[provider]] or [""]
-        fleet.device_state(random.choice(keys), random.choice((GpuState.OK, GpuState.HUNG)))
-        fleet.device_state(f"never seen {self.tick_number}", GpuState.HUNG)
+        fleet.device_state(provider, random.choice(keys), random.choice((GpuState.OK, GpuState.HUNG)))
+        fleet.device_state(provider, f"never seen {self.tick_number}", GpuState.HUNG)
         fleet.expected(provider, random.choice((None, 0, 8, self.tick_number)))
         fleet.pass_took(provider, random.choice(list(Group)), random.random())
         fleet.abandoned(random.choice((0, 1)))

@@ -9,11 +9,12 @@ from random import Random
 
 from exporter.announce import Announcer
 from exporter.exposition import Format, Renderer
-from exporter.fleet import MOST_DEVICES, Fleet
-from exporter.fleet.bounds import MOST_PROCESSES
+from exporter.fleet import MOST_DEVICES, Fleet, groups
+from exporter.fleet.bounds import MOST_NAMES, MOST_PROCESSES
 from exporter.journal import Places
 from exporter.journal.format import MAX_BYTES, decode
 from exporter.journal.store import LIVE, Store
+from exporter.metrics import FAULTS
 from exporter.web.status import landing_page
 from tests.unit.fuzz.churn import WALL, Churn, fleet
 from tests.unit.fuzz.containers import Sizes, sizes
@@ -28,8 +29,15 @@ COUNTED = (
     *("duplicate_identity", "too_many_devices", "too_many_processes", "too_many_partitions", "too_many_vendors"),
     *("too_many_names", "unknown_reason", "other"),
 )
-CEILINGS = {"Fleet._aliases": MOST_DEVICES}
-"""Of what fills so slowly that the first half does not see it full."""
+BY_NAME = ("clock_hertz", "ecc_errors", "engine_utilization_ratio", "process_counts", "temperature_celsius")
+FIELDS = max(map(len, groups.FIELDS.values()))
+CEILINGS = {
+    "Source.aliases": MOST_DEVICES,
+    "Family._dates": len(FAULTS) * MOST_DEVICES,
+    **dict.fromkeys((f"Sample.{name}" for name in BY_NAME), MOST_NAMES),
+    **dict.fromkeys(("Sights._said{}{}", "Sights._said{}{}{}"), FIELDS),
+}
+"""Of what fills so slowly, or so seldom, that the first half does not see it full."""
 SLACK = 1.1
 """How much more than in the first half may be found in the second, where what comes is a matter of chance."""
 

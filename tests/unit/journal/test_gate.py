@@ -83,7 +83,7 @@ def test_energy_stands_still_as_a_whole_while_a_write_is_late_and_the_rest_goes_
         before = await patient(daemon)
         daemon.disk.stall()
         pass_time(daemon, 5)
-        daemon.host.fleet.device_state(GPU.key, GpuState.HUNG)
+        daemon.host.fleet.device_state("nvidia", GPU.key, GpuState.HUNG)
         late = await daemon.page()
         energy = {name for name in before if name.startswith(("gpu_energy", "gpu_power", "gpu_last"))}
         assert {name: late[name] for name in energy} == {name: before[name] for name in energy}

@@ -187,9 +187,9 @@ def test_readings_in_memory_are_bounded_and_the_verdict_is_told_where_they_end()
 def test_a_call_that_does_not_return_is_an_event_of_its_gpu() -> None:
     stage = Stage(A, B)
     stage.observe(read(A, 1001.0))
-    stage.recorder.device_state("a", GpuState.HUNG)
-    stage.recorder.device_state("b", GpuState.HUNG)
-    stage.recorder.device_state("unknown", GpuState.HUNG)
+    stage.recorder.device_state("nvidia", "a", GpuState.HUNG)
+    stage.recorder.device_state("nvidia", "b", GpuState.HUNG)
+    stage.recorder.device_state("nvidia", "unknown", GpuState.HUNG)
     assert [(event.monotonic, event.gpu) for event in stage.recorder.events] == [(1001.0, "a")]
     assert stage.states("a")[-1] == (1001.0, GpuState.HUNG)
 
@@ -199,7 +199,7 @@ def test_what_befalls_a_gpu_that_is_not_measured_is_no_event() -> None:
     stage.observe(read(A, 1001.0))
     stage.observe(read(B, 1001.0))
     stage.recorder.begin(["b"], stage.sink)
-    stage.recorder.device_state("a", GpuState.HUNG)
+    stage.recorder.device_state("nvidia", "a", GpuState.HUNG)
     stage.observe(read(A, 1002.0))
     assert stage.recorder.events == []
     stage.recorder.provider_status("nvidia", up=False, reason="gone", library_version=None)
