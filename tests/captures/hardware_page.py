@@ -106,7 +106,8 @@ How a sign is written says who has seen such an answer:
 | (L) | is by documentation alone: the model is known to have it, and the figures are filled in |
 
 A mark behind the sign: `=` the accumulator stands still, and joules come from power. An empty cell: the model does not
-tell it, or nobody has shown that it does. A recording of a model, whether it is in the list or not, is welcome.
+tell it, or nobody has shown that it does. A recording of a model, whether it is in the list or not, is welcome:
+`gpu-exporter doctor --json` has one of each provider under `captures`, without serial numbers, UUIDs and names.
 """
 
 
@@ -148,6 +149,7 @@ def page() -> str:
         parts += [f"\n## {title}\n\n", *(f"{line}\n" for line in _table(chosen))]
     parts.append("\n## Where the figures are from\n")
     parts += [_origin(one) for one in every]
+    parts += ["\n", *(f"[{one.name}]: ../tests/captures/{one.name}.yaml\n" for one in every)]
     return "".join(parts)
 
 
@@ -162,8 +164,8 @@ def _table(chosen: Sequence[Played]) -> Iterator[str]:
 
 def _column(one: Played) -> str:
     library = one.capture.library
-    release = f" ({library.package_version})" if library is not None and library.package == "amdsmi" else ""
-    return f"[{one.capture.model}](../tests/captures/{one.name}.yaml){release}"
+    release = f", ROCm {library.package_version}" if library is not None and library.package == "amdsmi" else ""
+    return f"[{one.capture.model}{release}][{one.name}]"
 
 
 def _origin(one: Played) -> str:
