@@ -1,10 +1,10 @@
 """Into which partitions is an AMD GPU divided, and what does each tell? Asked of the driver, KFD and gpu_metrics.
 
 The first is the PCI device itself. The others are platform devices of their own, amdgpu_xcp, with no sensors: what is
-known of them is KFD's topology, and what the package's table says of each.
+known of them is KFD's topology, and what the package's table, or their own, says of each.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from exporter.kfd import Node, read_topology
 from exporter.model import PartitionSample
 from exporter.providers.drm.cards import Card, find_partitions
 from exporter.providers.drm.files import Files
-from exporter.providers.drm.gpu_metrics import Metrics
+from exporter.providers.drm.gpu_metrics import Metrics, RefusedError, decode_partition
 from exporter.providers.drm.reading import Reading
 
 _COUNTS = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}
@@ -62,12 +62,32 @@ class PartitionReader:
         if len(numbers) == 1:
             return ()
         busy = table.partition_utilization_ratio if table is not None else {}
+        if not busy:
+            busy = self._busy_by_own_tables(known.nodes, reading)
         if busy:
             reading.sources["partitions"] = "gpu_metrics"
         return tuple(
             PartitionSample(partition=str(number), profile=profile, utilization_ratio=busy.get(str(number)))
             for number in numbers
         )
+
+    def _busy_by_own_tables(self, nodes: Collection[Node], reading: Reading) -> Mapping[str, float]:
+        """Ask each partition for its own table: where they have them, that of the package leaves their load out."""
+        found = {}
+        for node in nodes:
+            path = f"{self._root}/sys/class/drm/renderD{node.render_minor}/device/xcp/xcp_metrics"
+            raw = None if node.render_minor is None else reading.raw("partitions", path, whole=True)
+            if raw is None:
+                continue
+            try:
+                busy, impossible = decode_partition(raw)
+            except RefusedError:
+                busy, impossible = None, True
+            if impossible:
+                reading.reject("partitions")
+            if busy is not None:
+                found[str(node.partition)] = busy
+        return found
 
     def forget(self, folders: Collection[str]) -> None:
         self._states = {folder: state for folder, state in self._states.items() if folder in folders}

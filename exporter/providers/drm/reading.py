@@ -18,7 +18,7 @@ _OFF_THE_BUS = b"\xff" * 4
 
 
 class Reading:
-    """Paths are relative to the card's folder. `pause` is called before each question to the driver."""
+    """Paths are relative to the card's folder, or absolute. `pause` is called before each question to the driver."""
 
     def __init__(self, card: Card, files: Files, pause: Callable[[], None]) -> None:
         self.card = card
@@ -81,7 +81,7 @@ class Reading:
         self._pause()
         try:
             read = self.files.read_whole if whole else self.files.read
-            said = read(f"{self.card.folder}/{path}")
+            said = read(path if path.startswith("/") else f"{self.card.folder}/{path}")
         except OSError as error:
             if error.errno == errno.EPERM:  # from Linux 6.15: sooner than wake it
                 self._denied.add(name)

@@ -171,6 +171,17 @@ V3_0 = (
     f(U32, "time_filter_alphavalue"),
 )
 
+PARTITION = structure(
+    "amdgpu_partition_metrics_v1_0",
+    HEADER,
+    f(U16, "current_gfxclk[8] current_socclk[4] current_vclk0[4] current_dclk0[4] current_uclk padding"),
+    BUSY,
+    f(U16, "jpeg_busy[40] vcn_busy[4]"),
+    f(U64, "gfx_busy_acc[8] gfx_below_host_limit_ppt_acc[8] gfx_below_host_limit_thm_acc[8]"),
+    f(U64, "gfx_low_utilization_acc[8] gfx_below_host_limit_total_acc[8]"),
+)
+"""Of xcp_metrics."""
+
 STRUCTURES: Mapping[tuple[int, int], type[ctypes.LittleEndianStructure]] = {
     version: structure(f"gpu_metrics_v{version[0]}_{version[1]}", *groups)
     for version, groups in {
@@ -195,10 +206,18 @@ STRUCTURES: Mapping[tuple[int, int], type[ctypes.LittleEndianStructure]] = {
 
 def table(form: int, content: int, **values: Any) -> bytes:
     """Return a table with these fields; `xcp_stats` is a list of mappings, an array may be given in part."""
-    kind = STRUCTURES[form, content]
+    return _build(STRUCTURES[form, content], form, content, values)
+
+
+def partition_table(**values: Any) -> bytes:
+    """Return an xcp_metrics of v1_0."""
+    return _build(PARTITION, 1, 0, values)
+
+
+def _build(kind: Any, form: int, content: int, values: Mapping[str, Any]) -> bytes:
     built = kind.from_buffer(bytearray(b"\xff" * ctypes.sizeof(kind)))
     header = {"structure_size": ctypes.sizeof(kind), "format_revision": form, "content_revision": content}
-    _fill(built, header | values)
+    _fill(built, {**header, **values})
     return bytes(built)
 
 
@@ -261,10 +280,10 @@ def attribute(number: int, unit: int, kind: Any, *values: int) -> bytes:
     return bytes(U64(encoding)) + bytes((kind * len(values))(*values))
 
 
-def described(*attributes: bytes, count: int | None = None, size: int | None = None) -> bytes:
-    """Return a v1_9 of these attributes."""
+def described(*attributes: bytes, count: int | None = None, size: int | None = None, content: int = 9) -> bytes:
+    """Return a table that describes itself, of these attributes."""
     body = b"".join(attributes)
-    head = bytes(U16(8 + len(body) if size is None else size)) + bytes((1, 9))
+    head = bytes(U16(8 + len(body) if size is None else size)) + bytes((1, content))
     return head + bytes(ctypes.c_int32(len(attributes) if count is None else count)) + body
 
 

@@ -1,4 +1,4 @@
-"""Where each field is in a table that describes itself: v1_9, of MI300 and later with drivers of 2026.
+"""Where each field is in a table that describes itself: gpu_metrics v1_9, and v1_1 of xcp_metrics.
 
 After the header comes how many attributes there are. Each is 64 bits that say what follows, and the value or values,
 without any padding. Attributes, types and units are numbered by the kernel's kgd_pp_interface.h.
@@ -41,6 +41,7 @@ _NAMES: Mapping[tuple[int, int], str] = {
     (35, _MEGAHERTZ): "current_vclk",
     (37, _MEGAHERTZ): "current_uclk",
     (38, _NONE): "partitions",
+    (40, _PERCENT): "busy",
     (41, _PERCENT): "jpeg",
     (42, _PERCENT): "video",
     (48, _CELSIUS): "hbm",
@@ -55,33 +56,36 @@ class _Attribute(NamedTuple):
     values: int
 
 
-def layout_of(raw: bytes, size: int) -> Layout:
-    """Return the layout of a table of `size` bytes, of which `raw` may have fewer. Raises RefusedError."""
+def layout_of(name: str, raw: bytes, size: int) -> Layout:
+    """Return the layout of a table of `size` bytes, of which `raw` may have fewer. Raises RefusedError.
+
+    `name`: of file and version, for people.
+    """
     start = HEADER.size + _COUNT.size
     if len(raw) < start or size < start:
-        raise RefusedError(f"gpu_metrics v1_9 is cut short: {len(raw)} bytes", torn=True)
+        raise RefusedError(f"{name} is cut short: {len(raw)} bytes", torn=True)
     fields: dict[str, Field] = {}
     offset = start
     (count,) = _COUNT.unpack_from(raw, HEADER.size)
     for _ in range(count):
         if offset + _ENCODING.size > min(size, len(raw)):
-            raise RefusedError(f"gpu_metrics v1_9 has fewer attributes than the {count} that it counts", torn=True)
-        attribute = _attribute(*_ENCODING.unpack_from(raw, offset))
+            raise RefusedError(f"{name} has fewer attributes than the {count} that it counts", torn=True)
+        attribute = _attribute(name, *_ENCODING.unpack_from(raw, offset))
         reader = struct.Struct(f"<{attribute.values}{attribute.code}")
         offset += _ENCODING.size
-        name = _NAMES.get((attribute.number, attribute.unit))
+        field = _NAMES.get((attribute.number, attribute.unit))
         # No attribute that is read has a sign: ones are "no value".
-        if name is not None and attribute.code.isupper():
-            fields.setdefault(name, Field(offset, reader, 8 * struct.calcsize(f"<{attribute.code}")))
+        if field is not None and attribute.code.isupper():
+            fields.setdefault(field, Field(offset, reader, 8 * struct.calcsize(f"<{attribute.code}")))
         offset += reader.size
     if offset != size:
-        raise RefusedError(f"gpu_metrics v1_9 says {size} bytes, and has {offset}", torn=True)
+        raise RefusedError(f"{name} says {size} bytes, and has {offset}", torn=True)
     return Layout(size, fields)
 
 
-def _attribute(encoding: int) -> _Attribute:
+def _attribute(name: str, encoding: int) -> _Attribute:
     """Decode bits 0 to 9: how many values, 10 to 19: which attribute, 20 to 23: type, 24 to 31: unit."""
     kind = encoding >> 20 & 0xF
     if kind >= len(_TYPES):
-        raise RefusedError(f"gpu_metrics v1_9 has a value of the unknown type {kind}", torn=True)
+        raise RefusedError(f"{name} has a value of the unknown type {kind}", torn=True)
     return _Attribute(encoding >> 10 & 0x3FF, encoding >> 24 & 0xFF, _TYPES[kind], encoding & 0x3FF)

@@ -29,7 +29,7 @@ def decode(raw: bytes, *, whole: bool = True) -> Metrics:
 
     Not `whole`: of a discrete GPU power, energy and their time alone, which are wanted ten times a second.
     """
-    version, layout = _dispatch(raw)
+    version, layout = whole_table("gpu_metrics", raw, LAYOUTS, _DESCRIBES_ITSELF)
     table = Table(raw, layout)
     clock = table.one("clock", "energy_counter_at", _SECONDS, per=1e9) if table.raw("clock") else None
     if not whole and version not in _APUS:
@@ -50,19 +50,22 @@ def decode(raw: bytes, *, whole: bool = True) -> Metrics:
     )
 
 
-def _dispatch(raw: bytes) -> tuple[tuple[int, int], Layout]:
-    """Return format and content, and where what is. Raises RefusedError."""
+def whole_table(
+    file: str, raw: bytes, layouts: Mapping[tuple[int, int], Layout], describes_itself: tuple[int, int]
+) -> tuple[tuple[int, int], Layout]:
+    """Return format and content of a table, and where what is. `file`: its name, for people. Raises RefusedError."""
     if len(raw) < HEADER.size:
-        raise RefusedError(f"gpu_metrics is cut short: {len(raw)} bytes", torn=True)
+        raise RefusedError(f"{file} is cut short: {len(raw)} bytes", torn=True)
     size, form, content = HEADER.unpack_from(raw)
-    layout = layout_of(raw, size) if (form, content) == _DESCRIBES_ITSELF else LAYOUTS.get((form, content))
+    name = f"{file} v{form}_{content}"
+    layout = layout_of(name, raw, size) if (form, content) == describes_itself else layouts.get((form, content))
     if layout is None:
-        raise RefusedError(f"gpu_metrics has the unknown version {form}.{content}")
+        raise RefusedError(f"{file} has the unknown version {form}.{content}")
     if size != layout.size:
-        raise RefusedError(f"gpu_metrics v{form}_{content} says {size} bytes, and has {layout.size}", torn=True)
+        raise RefusedError(f"{name} says {size} bytes, and has {layout.size}", torn=True)
     if len(raw) < size:
-        raise RefusedError(f"gpu_metrics v{form}_{content} is cut short: {len(raw)} of {size} bytes", torn=True)
+        raise RefusedError(f"{name} is cut short: {len(raw)} of {size} bytes", torn=True)
     # Ones: the firmware did not answer, or the card has fallen off its bus. Zeros: nothing is written yet.
     if raw[HEADER.size : size] in (b"\xff" * (size - HEADER.size), bytes(size - HEADER.size)):
-        raise RefusedError(f"gpu_metrics v{form}_{content} is empty")
+        raise RefusedError(f"{name} is empty")
     return (form, content), layout

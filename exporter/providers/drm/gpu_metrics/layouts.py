@@ -40,7 +40,7 @@ class Layout(NamedTuple):
         return self.fields[name].bits
 
 
-def _lay_out(text: str) -> Layout:
+def lay_out(text: str) -> Layout:
     """Place fields that are given as `name:8H` one after another, each at a multiple of its width."""
     offset, widest, fields = HEADER.size, 1, {}
     for name, _, code in (entry.partition(":") for entry in text.split()):
@@ -135,19 +135,19 @@ _V3_0 = (
 )
 
 LAYOUTS: Mapping[tuple[int, int], Layout] = {
-    (1, 0): _lay_out(_V1_0),
-    (1, 1): _lay_out(_V1_1),
-    (1, 2): _lay_out(_V1_2),
-    (1, 3): _lay_out(_V1_3),
-    (1, 4): _lay_out(_V1_4),
-    (1, 5): _lay_out(_V1_5),
-    (1, 6): _lay_out(_V1_6),
-    (1, 7): _lay_out(_V1_7),
-    (1, 8): _lay_out(_V1_8),
-    (2, 1): _lay_out(_V2_1),
-    (2, 2): _lay_out(_V2_2),
-    (2, 3): _lay_out(_V2_3),
-    (2, 4): _lay_out(_V2_4),
-    (3, 0): _lay_out(_V3_0),
+    (1, 0): lay_out(_V1_0),
+    (1, 1): lay_out(_V1_1),
+    (1, 2): lay_out(_V1_2),
+    (1, 3): lay_out(_V1_3),
+    (1, 4): lay_out(_V1_4),
+    (1, 5): lay_out(_V1_5),
+    (1, 6): lay_out(_V1_6),
+    (1, 7): lay_out(_V1_7),
+    (1, 8): lay_out(_V1_8),
+    (2, 1): lay_out(_V2_1),
+    (2, 2): lay_out(_V2_2),
+    (2, 3): lay_out(_V2_3),
+    (2, 4): lay_out(_V2_4),
+    (3, 0): lay_out(_V3_0),
 }
 """By format and content."""
