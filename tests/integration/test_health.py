@@ -180,4 +180,4 @@ def test_a_host_that_has_no_gpu_is_ready(start_daemon: Start) -> None:
     daemon = start_daemon()
     text = daemon.get("/-/ready").body.decode()
     assert text.splitlines()[0] == "ready"
-    assert text.count("this host has no such GPU") == 2
+    assert text.count("this host has no such GPU") == 3

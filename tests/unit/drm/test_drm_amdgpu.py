@@ -7,7 +7,7 @@ import pytest
 
 from exporter.metrics import READING_SOURCES
 from exporter.model import Device, Group, Sample
-from tests.drm import EINVAL, EIO, EOPNOTSUPP, card, write
+from tests.drm import EINVAL, EIO, EOPNOTSUPP, EPERM, card, write
 from tests.unit.drm.bench import GIB, Bench, radeon, radeon_table
 from tests.unit.drm.tables import table
 
@@ -360,3 +360,20 @@ def test_throttling_is_told_from_the_second_look_on(tmp_path: Path) -> None:
     assert sample.throttled["processor_hot"] is True
     assert sample.throttle_seconds["processor_hot"] == pytest.approx(0.2)
     assert sample.sources["throttled"] == "gpu_metrics"
+
+
+def test_a_limit_of_0_is_not_set(tmp_path: Path) -> None:
+    sample = look(tmp_path, radeon(**{f"{HWMON}/temp2_crit": 0, f"{HWMON}/power1_cap": 0}))
+    assert sample.temperature_limit_celsius == {"shutdown": 115, "memory": 108}
+    assert (sample.power_limit_watts, sample.power_limit_default_watts) == (None, 265)
+
+
+@pytest.mark.parametrize("code", [EIO, EPERM])
+def test_an_accumulator_that_could_not_be_read_for_once_is_read_again(tmp_path: Path, code: int) -> None:
+    card(tmp_path, 0, radeon())
+    bench = Bench(tmp_path)
+    (device,) = bench.provider.devices()
+    bench.answers.errors = {"gpu_metrics": code}
+    assert bench.provider.read(device, ENERGY).energy_counter_joules is None
+    bench.answers.errors = {}
+    assert bench.provider.read(device, ENERGY).energy_counter_joules == 5
