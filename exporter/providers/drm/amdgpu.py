@@ -111,7 +111,9 @@ class AmdgpuReader:
         if table is None and power.watts is None and known.weighs:
             table = self._table(card, reading, wanted, whole=False)
         if table is not None and power.watts is None:
-            power = amdgpu_sensors.Power(reading.note("power_watts", table.power_watts, _TABLE), table.power_kind)
+            power = amdgpu_sensors.Power(
+                reading.note("power_watts", table.power_watts or None, _TABLE), table.power_kind
+            )
         counter = None if table is None else table.energy_counter_joules
         if device.package is not None and not power.watts:
             # The second die of an MI250 has no sensor: it says 0, or nothing, and its accumulator stands still.

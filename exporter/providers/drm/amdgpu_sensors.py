@@ -37,10 +37,12 @@ def power(reading: Reading, hwmon: Hwmon | None, kind: Literal["average", "insta
 
     From Linux 6.6 `power1_input` is what it draws at the moment and `power1_average` an average, and a card has one or
     both. Before that there is `power1_average` alone, whatever the firmware gives.
+
+    What draws nothing does not answer: 0 is what firmware says that does not know, or not yet (MI350X for some seconds
+    after its driver was loaded), and of the second die of an MI250.
     """
     if hwmon is None:
         return Power()
-    found = []
     told = {f"power1_{name}" for name in ("average", "input")} <= hwmon.files
     sources: tuple[tuple[str, Literal["average", "instant"] | None], ...] = (
         ("power1_average", "average" if told else kind),
@@ -50,9 +52,8 @@ def power(reading: Reading, hwmon: Hwmon | None, kind: Literal["average", "insta
         value = watts(reading, "power_watts", f"{hwmon.path}/{name}") if name in hwmon.files else None
         if value:
             return Power(value, its_kind)
-        if value is not None:
-            found.append(Power(value, its_kind))
-    return found[0] if found else Power()
+        reading.sources.pop("power_watts", None)
+    return Power()
 
 
 def temperatures(reading: Reading, hwmon: Hwmon | None) -> dict[str, float]:

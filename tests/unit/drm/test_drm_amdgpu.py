@@ -141,12 +141,20 @@ def without(*names: str, **files: Any) -> dict[str, Any]:
         (without("power1_input", gpu_metrics=table(1, 4, curr_socket_power=97)), 97, "instant"),
         (without("power1_input", "gpu_metrics"), 97, None),
         (radeon(**{f"{HWMON}/power1_average": 0}), 101, "instant"),
-        (radeon(**{f"{HWMON}/power1_average": 0, f"{HWMON}/power1_input": 0}), 0, "average"),
+        (radeon(**{f"{HWMON}/power1_average": 0, f"{HWMON}/power1_input": 0}), 97, "average"),
+        (
+            radeon(
+                gpu_metrics=radeon_table(average_socket_power=0),
+                **{f"{HWMON}/power1_average": 0, f"{HWMON}/power1_input": 0},
+            ),
+            None,
+            None,
+        ),
         # Not in hwmon at all: the table has it.
         (without("power1_input", "power1_average"), 97, "average"),
     ],
 )
-def test_power_and_what_it_is(tmp_path: Path, files: dict[str, Any], watts: float, kind: str | None) -> None:
+def test_power_and_what_it_is(tmp_path: Path, files: dict[str, Any], watts: float | None, kind: str | None) -> None:
     card(tmp_path, 0, files)
     sample = Bench(tmp_path).read()
     assert (sample.power_watts, sample.power_kind) == (watts, kind)
