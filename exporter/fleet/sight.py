@@ -38,6 +38,8 @@ class Sight:
         """Kinds of error events that it listens to."""
         self._cut_off = False
         """Whether the provider is down, so that nothing is read."""
+        self._is_away = False
+        """Whether it was given up and has not been read since: a worker that starts and crashes gives no reading."""
         self._asleep = False
         self._asleep_at = now
         """When it was last seen to be."""
@@ -58,7 +60,7 @@ class Sight:
 
     def given_up(self, now: float) -> bool:
         """Tell whether the provider has been down for so long that what it read before is not shown any more."""
-        return self._cut_off and now - self._last_taken > groups.CUT_OFF_SECONDS
+        return self._is_away or (self._cut_off and now - self._last_taken > groups.CUT_OFF_SECONDS)
 
     def gives_energy(self, now: float) -> bool:
         return self.gives_energy_since is not None and now <= self.energy_until and self.answers(now)
@@ -154,6 +156,7 @@ class Sight:
 
     def look(self, now: float, *, released: bool) -> frozenset[Group]:
         """Bring `state` and `shown` up to date; return the groups that are shown and were not, or the reverse."""
+        self._is_away = self.given_up(now)
         state = self._judged(now, released=released)
         if state not in READABLE or self.given_up(now):
             shown = NO_GROUPS
@@ -172,7 +175,7 @@ class Sight:
         """Take a read that found the device."""
         if self.lost_at is not None or self._asleep != asleep:
             self.silent_since = now
-        self._is_back = True
+        self._is_back, self._is_away = True, False
         self.lost_at = None
         self._asleep = asleep
 

@@ -226,6 +226,23 @@ def test_a_library_that_comes_and_goes_costs_one_change() -> None:
     assert host.total == pytest.approx(9 * 300 + (host.card.energy.covered_seconds - 9) * 301)
 
 
+def test_a_worker_that_starts_and_crashes_again_and_again_gives_no_reading() -> None:
+    host = Pair(CARD)
+    host.run(3, CARD, "amd", "drm")
+    host.down("amd")
+    host.run(6, CARD, "drm")
+    assert host.card.provider == "drm"
+    for _ in range(3):
+        host.fleet.enumerated("amd", (CARD,), host.now)
+        host.down("amd", up=True)
+        assert (host.card.provider, host.card.sample.power_watts) == ("drm", 301.0)
+        host.down("amd")
+        host.run(2, CARD, "drm")
+    host.down("amd", up=True)
+    host.run(1, CARD, "amd", "drm")
+    assert host.card.provider == "amd"
+
+
 def test_no_step_of_energy_spans_two_accumulators() -> None:
     host = Pair(CARD)
     for second in range(80):

@@ -102,7 +102,9 @@ def test_nothing_grows_in_a_week_of_churn(tmp_path: Path, record_property: Calla
         if size > max(SLACK * first.containers.get(path, 0) + 16, CEILINGS.get(path, 0))
     }
     assert not grown
-    for name in ("reached", "series", "page_bytes", "journal_bytes"):
+    # How many of the longest lists of processes are kept at the moment of a look is a matter of chance.
+    assert second.reached <= 1.3 * first.reached
+    for name in ("series", "page_bytes", "journal_bytes"):
         assert getattr(second, name) <= SLACK * getattr(first, name) + 100, name
     assert second.resident - first.resident < 16 << 20
     assert second.journal_bytes < MAX_BYTES
