@@ -98,12 +98,11 @@ def limits(reading: Reading, gpu: Gpu, watts: float | None) -> Mapping[str, floa
     known = gpu.limits
     limit = None if known is None else known["power_limit_watts"]
     if known is None or (limit is not None and watts is not None and watts > limit):
+        enforced = reading.get("power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit")
+        default = reading.fixed(gpu.fixed, "power_limit_default_watts", "nvmlDeviceGetPowerManagementDefaultLimit")
         known = {
-            name: reading.number(name, reading.get(name, function), WATTS, per=_MILLI)
-            for name, function in (
-                ("power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit"),
-                ("power_limit_default_watts", "nvmlDeviceGetPowerManagementDefaultLimit"),
-            )
+            "power_limit_watts": reading.number("power_limit_watts", enforced, WATTS, per=_MILLI),
+            "power_limit_default_watts": reading.number("power_limit_default_watts", default, WATTS, per=_MILLI),
         }
         gpu.limits = None if any(map(reading.broke, known)) else known
     return known

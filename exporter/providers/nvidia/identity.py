@@ -1,13 +1,14 @@
 """Which GPU is behind an NVML handle, and what can be known of its sensors from that."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from exporter.model import Device
+from exporter.model import Device, LinkSample
 from exporter.providers.nvidia.library import NOT_SUPPORTED, AbsentError, BrokenError, LostError, Nvml
 from exporter.providers.sanitise import is_sentinel, text
 
@@ -40,6 +41,16 @@ INSTANT: PowerKind = ("instant", 0.0)
 UNKNOWN_KIND: PowerKind = (None, None)
 
 
+class LinkFields(NamedTuple):
+    """Which fields tell of one link of a GPU; None: none does."""
+
+    link: int
+    state: tuple[int, int] | None
+    receive: tuple[int, int] | None
+    transmit: tuple[int, int] | None
+    errors: tuple[tuple[str, tuple[int, int]], ...]
+
+
 @dataclass(slots=True)
 class Gpu:
     """A GPU that was seen. `handle` is None while the library does not give one."""
@@ -64,8 +75,14 @@ class Gpu:
     sensors: Mapping[tuple[int, int], str] | None = None
     """Which fields tell power and energy, with the name of the reading; None: not known."""
     limits: Mapping[str, float | None] | None = None
-    link_fields: Mapping[tuple[int, int], str] | None = None
-    """Which fields tell of its links, likewise."""
+    fixed: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    """Answers that do not change, by function and arguments."""
+    links: tuple[LinkFields, ...] | None = None
+    """Likewise, of each link."""
+    links_learned: float = -math.inf
+    """When that was found out: it outlives an identification."""
+    links_seen: tuple[float, tuple[LinkSample, ...] | None] = (-math.inf, None)
+    """What was read of them last, and when."""
     profiles: bool | None = None
     """Whether it has counters for profiling; None: not known."""
     deaf: bool = False

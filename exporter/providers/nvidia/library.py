@@ -39,6 +39,9 @@ _GONE = {
 }
 
 
+# pynvml makes room for as many rows as the library says, and believes what it says of them.
+_UNREADABLE = (MemoryError, OverflowError, ValueError, TypeError, IndexError)
+
 _WORDS = {
     4: "no permission",
     15: "the GPU is lost",
@@ -122,22 +125,30 @@ class Nvml:
         Raises AbsentError, LostError, UnknownError, BrokenError, or ProviderError.
         """
         self._between_calls()
-        return self.beside(function, *arguments)
+        try:
+            return (self._functions.get(function) or self._found(function))(*arguments)
+        except Exception as error:  # noqa: BLE001 -- raised again unless its outcome is known
+            return self._outcome(error)
 
     def beside(self, function: str, *arguments: Any) -> Any:
         """Do the same without serving urgent requests: on the way out, or from another thread than the provider's."""
         try:
             return (self._functions.get(function) or self._found(function))(*arguments)
-        except UnicodeDecodeError as error:
+        except Exception as error:  # noqa: BLE001 -- as above
+            return self._outcome(error)
+
+    def _outcome(self, error: Exception) -> str:
+        """Return the text that could not be decoded, or raise what the error means."""
+        if isinstance(error, UnicodeDecodeError):
             # pynvml decodes strictly; a board with raw bytes in its name keeps the rest of it.
             return error.object.decode("utf-8", "replace")
-        except self._version_errors:
+        if isinstance(error, self._version_errors):
             raise AbsentError(FUNCTION_NOT_FOUND) from None
-        except self._status_errors as error:
+        if isinstance(error, self._status_errors):
             raise_outcome(int(getattr(error, "value", _UNKNOWN)))
-        except (MemoryError, OverflowError, ValueError, TypeError, IndexError) as error:
-            # pynvml makes room for as many rows as the library says, and believes what it says of them.
+        if isinstance(error, _UNREADABLE):
             raise BrokenError(_GARBAGE) from error
+        raise error
 
     def make(self, structure: str) -> Any:
         """Return a new structure of pynvml's, for a function that fills one in. Raises AbsentError."""

@@ -1,22 +1,26 @@
 """NVLink: which links a GPU has, whether they are up, what went over them and what went wrong.
 
 All of it is asked for in one call, as fields whose scope is the number of the link. Which of them a GPU knows depends
-on its generation: what it does not answer for any link is not asked for again until it is identified anew.
+on its generation: what it does not answer for any link is not asked for again for some minutes.
 """
 
 from collections.abc import Mapping
 
 from exporter.model import LinkSample
-from exporter.providers.nvidia.identity import Gpu
+from exporter.providers.nvidia.identity import Gpu, LinkFields
 from exporter.providers.nvidia.reading import Field, Reading
-from exporter.providers.sanitise import COUNT, Range
+from exporter.providers.sanitise import Range
 
 NAME = "links"
 COUNT_OF_LINKS: Field = (91, 0)
+_EVERY_SECONDS = 4.5
+_ANEW_SECONDS = 600.0
+"""Two hundred fields are tried to learn which ones tell of the links."""
 _MOST_LINKS = 36  # Blackwell has 18; bounds the call should the library answer garbage
 _LINKS = Range(0, _MOST_LINKS)
-_MOVED = Range(0.0, 2.0**74)
-"""Of bytes: a link of Hopper moves more than 2^53 of them within a week."""
+_COUNTED = Range(0.0, 2.0**74)
+"""Of bytes and errors: a link of Hopper moves more than 2^53 bytes within a week."""
+_PLAIN, _KIB = 2**53, 1024
 
 _STATE = 165
 _UP = frozenset({1, 2, 3})
@@ -32,25 +36,40 @@ _SINGLE = {"crc": (32, 96), "recovery": (53, 114), "replay": (46, 108)}
 _SIX = 6
 
 
-def link_fields(gpu: Gpu) -> Mapping[Field, str]:
-    """Return the fields to ask for about links that are known to be there."""
-    return gpu.link_fields or {}
+def link_fields(gpu: Gpu, now: float) -> Mapping[Field, str]:
+    """Return the fields to ask for about links at the monotonic time `now`; none while `links` repeats itself."""
+    if now - gpu.links_seen[0] < _EVERY_SECONDS:
+        return {}
+    return {COUNT_OF_LINKS: NAME, **{field: NAME for link in gpu.links or () for field in _fields(link)}}
 
 
-def links(reading: Reading, gpu: Gpu, fields: Mapping[Field, float]) -> tuple[LinkSample, ...] | None:
-    """Return the links; (): none, None: it is not told. `fields`: those that were read already."""
+def links(reading: Reading, gpu: Gpu, fields: Mapping[Field, float], now: float) -> tuple[LinkSample, ...] | None:
+    """Return the links; (): none, None: it is not told. `fields`: those that were read already, at `now`.
+
+    What was read less than 5 s ago is repeated: a hundred fields in each read are too dear for those who want
+    temperatures once a second.
+    """
+    at, seen = gpu.links_seen
+    if now - at < _EVERY_SECONDS:
+        return seen
+    found = _read(reading, gpu, fields, now)
+    if found is not None and not reading.broke(NAME):
+        gpu.links_seen = (now, found)
+    return found
+
+
+def _read(reading: Reading, gpu: Gpu, fields: Mapping[Field, float], now: float) -> tuple[LinkSample, ...] | None:
     count = reading.number(NAME, fields.get(COUNT_OF_LINKS), _LINKS)
     if count is None:
         return None
-    numbers = range(int(count))
-    if gpu.link_fields is None and numbers:
+    known = gpu.links
+    if known is None or len(known) != count or now - gpu.links_learned >= _ANEW_SECONDS:
+        numbers = range(int(count))
         fields = reading.fields({field: NAME for number in numbers for field in _candidates(number)})
-        known = {_kind(field) for field in fields}
-        asked = {field: NAME for number in numbers for field in _candidates(number) if _kind(field) in known}
-        gpu.link_fields = None if reading.broke(NAME) else asked
-    else:
-        asked = dict(link_fields(gpu))
-    return tuple(_link(reading, number, asked, fields) for number in numbers)
+        kinds = {_kind(field) for field in fields}
+        known = tuple(_learned(number, kinds) for number in numbers)
+        gpu.links, gpu.links_learned = None if reading.broke(NAME) or not kinds else known, now
+    return tuple([_link(reading, link, fields) for link in known])
 
 
 def _candidates(number: int) -> list[Field]:
@@ -59,41 +78,69 @@ def _candidates(number: int) -> list[Field]:
 
 def _single(number: int) -> dict[str, Field]:
     six, place = divmod(number, _SIX)
-    return {error: (first[six] + place, 0) for error, first in _SINGLE.items()} if six < 2 else {}  # noqa: PLR2004
+    return {error: (first[six] + place, 0) for error, first in _SINGLE.items() if six < len(first)}
 
 
-def _kind(field: Field) -> int | str:
+def _kind(field: Field) -> int:
     """Return what a field has in common with those that tell the same of the other links."""
-    single = (error for error, first in _SINGLE.items() for f in first if f <= field[0] < f + _SIX)
+    single = (min(first) for first in _SINGLE.values() for f in first if f <= field[0] < f + _SIX)
     return next(single, field[0])
 
 
-def _link(reading: Reading, number: int, asked: Mapping[Field, str], fields: Mapping[Field, float]) -> LinkSample:
-    """Make a link of its fields. Which of several is taken depends on what is asked for, not on what broke for once."""
+def _learned(number: int, kinds: set[int]) -> LinkFields:
+    """Choose the fields of a link by what is answered for any link, and not by what breaks for once."""
 
     def first(*candidates: Field) -> Field | None:
-        return next((field for field in candidates if field in asked), None)
-
-    def moved(ids: tuple[int, ...]) -> float | None:
-        field = first(*((each, number) for each in ids))
-        if field is None:
-            return None
-        return reading.number(NAME, fields.get(field), _MOVED, per=1 / 1024 if field[0] in _IN_KIB else 1, bits=64)
+        return next((field for field in candidates if _kind(field) in kinds), None)
 
     single = _single(number)
-    errors = {error: first(*((each, number) for each in ids)) or single.get(error) for error, ids in _ERRORS.items()}
-    if (_STATE, number) in asked:
-        state = fields.get((_STATE, number))
-        up = None if state is None else state in _UP
-    else:
-        active = reading.get(NAME, "nvmlDeviceGetNvLinkState", number)
+    errors = {
+        error: first(*((each, number) for each in ids), *([single[error]] if error in single else []))
+        for error, ids in _ERRORS.items()
+    }
+    return LinkFields(
+        link=number,
+        state=first((_STATE, number)),
+        receive=first(*((each, number) for each in _RECEIVE)),
+        transmit=first(*((each, number) for each in _TRANSMIT)),
+        errors=tuple((error, field) for error, field in errors.items() if field is not None),
+    )
+
+
+def _fields(link: LinkFields) -> list[Field]:
+    one_each = (link.state, link.receive, link.transmit)
+    return [field for field in (*one_each, *(field for _, field in link.errors)) if field is not None]
+
+
+def _link(reading: Reading, link: LinkFields, fields: Mapping[Field, float]) -> LinkSample:
+    up: bool | None
+    if link.state is None:
+        active = reading.get(NAME, "nvmlDeviceGetNvLinkState", link.link)
         up = None if active is None else active == 1
-    counts = ((error, fields.get(field)) for error, field in errors.items() if field is not None)
+    else:
+        state = fields.get(link.state)
+        up = None if state is None else state in _UP
+    errors = {}
+    for error, field in link.errors:
+        count = _counted(reading, field, fields)
+        if count is not None:
+            errors[error] = count
     return LinkSample(
         kind="nvlink",
-        link=str(number),
+        link=str(link.link),
         up=up,
-        receive_bytes=moved(_RECEIVE),
-        transmit_bytes=moved(_TRANSMIT),
-        errors=reading.numbers(NAME, counts, COUNT, bits=64),
+        receive_bytes=_counted(reading, link.receive, fields),
+        transmit_bytes=_counted(reading, link.transmit, fields),
+        errors=errors,
     )
+
+
+def _counted(reading: Reading, field: Field | None, fields: Mapping[Field, float]) -> float | None:
+    """Return a counter, in bytes if it is one of bytes."""
+    raw = None if field is None else fields.get(field)
+    if field is None or raw is None:
+        return None
+    unit = _KIB if field[0] in _IN_KIB else 1
+    if type(raw) is int and raw < _PLAIN:  # a hundred times in each read: spared what only others need
+        return float(raw * unit)
+    return reading.number(NAME, raw, _COUNTED, per=1 / unit, bits=64)

@@ -13,16 +13,19 @@ _RAW = Range(0.0, 2.0**64)
 _WRAP = 1 << 32
 
 
-def link(reading: Reading) -> dict[str, Any]:
-    """Read Sample's fields of the link, by name."""
+def link(reading: Reading, fixed: dict[tuple[Any, ...], Any]) -> dict[str, Any]:
+    """Read Sample's fields of the link, by name. `fixed`: what is known of this GPU and does not change."""
+    widest = reading.fixed(fixed, "pcie_link_width_max", "nvmlDeviceGetMaxPcieLinkWidth")
     return {
-        name: reading.number(name, reading.get(name, function), bounds)
-        for name, function, bounds in (
-            ("pcie_link_generation", "nvmlDeviceGetCurrPcieLinkGeneration", LINK_GENERATION),
-            ("pcie_link_width", "nvmlDeviceGetCurrPcieLinkWidth", LINK_WIDTH),
-            ("pcie_link_width_max", "nvmlDeviceGetMaxPcieLinkWidth", LINK_WIDTH),
-            ("pcie_replays", "nvmlDeviceGetPcieReplayCounter", COUNT),
-        )
+        "pcie_link_width_max": reading.number("pcie_link_width_max", widest, LINK_WIDTH),
+        **{
+            name: reading.number(name, reading.get(name, function), bounds)
+            for name, function, bounds in (
+                ("pcie_link_generation", "nvmlDeviceGetCurrPcieLinkGeneration", LINK_GENERATION),
+                ("pcie_link_width", "nvmlDeviceGetCurrPcieLinkWidth", LINK_WIDTH),
+                ("pcie_replays", "nvmlDeviceGetPcieReplayCounter", COUNT),
+            )
+        },
     }
 
 

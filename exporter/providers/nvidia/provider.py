@@ -91,7 +91,7 @@ class NvidiaProvider:
         self._parts: tuple[tuple[Group, Callable[[Reading, Gpu], dict[str, Any]]], ...] = (
             (Group.ENERGY, energy.sensors),
             (Group.LOAD, load),
-            (Group.STATE, lambda reading, gpu: state(reading, gpu, self._pcie)),
+            (Group.STATE, lambda reading, gpu: state(reading, gpu, self._pcie, self._clock())),
             (Group.PROCESSES, processes.read),
             (Group.PROFILING, self._profiler.read),
         )
@@ -242,6 +242,7 @@ class NvidiaProvider:
         before = self._gpus.get(gpu.device.key) or self._namesake(gpu.device)
         if before is not None:
             gpu.module_counter |= before.module_counter
+            gpu.links, gpu.links_learned, gpu.links_seen = before.links, before.links_learned, before.links_seen
             gpu.returned = before.returned or before.handle is None
             if gpu.lost or gpu.device.key != before.device.key:
                 gpu.device, gpu.plain_power = before.device, before.plain_power

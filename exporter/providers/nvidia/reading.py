@@ -2,7 +2,7 @@
 
 import ctypes
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from exporter.providers.nvidia.library import REFUSALS, AbsentError, BrokenError, Nvml, UnknownError, raise_outcome
@@ -15,6 +15,9 @@ _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Members of a field's value, by its type."""
 _FIELD_VALUE = struct.Struct("<IIqqIIQ")
 """Id, scope, time stamp, latency, type, status and value: the same on every machine that the library is for."""
+_DOUBLE = 0
+_PLAIN = frozenset({2, 3})
+"""Types whose number is the 64 bits themselves."""
 _SIGN_32, _SIGN_64 = 1 << 31, 1 << 63
 _OF_TYPE: tuple[Callable[[int], float], ...] = (
     lambda bits: float(struct.unpack("<d", bits.to_bytes(8, "little"))[0]),
@@ -63,6 +66,16 @@ class Reading:
         self.answered = True
         return value
 
+    def fixed(self, known: dict[tuple[Any, ...], Any], name: str, function: str, *arguments: Any) -> Any:
+        """Return the same of what does not change: from `known`, once it is there."""
+        key = (function, *arguments)
+        if key not in known:
+            value = self.get(name, function, *arguments)
+            if name in self.readings.failed:
+                return None
+            known[key] = value
+        return known[key]
+
     def first(self, name: str, *functions: str, arguments: tuple[Any, ...] = ()) -> Any:
         """Return the first answer of functions that older or newer drivers know under different names."""
         for function in functions:
@@ -79,12 +92,20 @@ class Reading:
         answers = self.get(next(iter(names.values())), "nvmlDeviceGetFieldValues", list(names))
         if answers is None:
             return values
-        for (field, name), (status, value) in zip(names.items(), _judged(answers), strict=False):
-            if not status:
-                if value is not None:
-                    values[field] = value
-            elif status not in REFUSALS:
-                self._judge(name, status)
+        if not isinstance(answers, ctypes.Array):
+            answers = map(_replayed, answers)
+        else:
+            # Each access to a member of pynvml's structures goes through a Python function: taken apart as bytes.
+            answers = _FIELD_VALUE.iter_unpack(answers)
+        for (asked, name), answer in zip(names.items(), answers, strict=False):
+            kind, status, value = answer[-3:]
+            if status:
+                if status not in REFUSALS:
+                    self._judge(name, status)
+            elif kind in _PLAIN:
+                values[asked] = value
+            elif kind < len(_OF_TYPE):
+                values[asked] = _OF_TYPE[kind](value)
         return values
 
     def number(self, name: str, raw: Any, bounds: Range, *, per: float = 1, bits: int = 32) -> float | None:
@@ -115,16 +136,9 @@ class Reading:
             self.broken(name, error)
 
 
-def _judged(answers: Any) -> Iterator[tuple[int, float | None]]:
-    """Yield status and value of each field.
-
-    What pynvml returns is an array of the library's own structures, each access to a member of which goes through a
-    Python function: taken apart as bytes, at a tenth of the price. A replayed answer is a list of records.
-    """
-    if isinstance(answers, ctypes.Array):
-        for *_, kind, status, bits in _FIELD_VALUE.iter_unpack(answers):
-            yield status, _OF_TYPE[kind](bits) if kind < len(_OF_TYPE) else None
-    else:
-        for answer in answers:
-            kind = answer.valueType
-            yield answer.nvmlReturn, getattr(answer.value, _MEMBERS[kind], None) if kind < len(_MEMBERS) else None
+def _replayed(answer: Any) -> tuple[int, int, int]:
+    """Return type, status and bits of a field that is a record and not the library's own structure."""
+    kind = answer.valueType
+    value = getattr(answer.value, _MEMBERS[kind], 0) if kind < len(_MEMBERS) else 0
+    bits = struct.unpack("<Q", struct.pack("<d", value))[0] if kind == _DOUBLE else int(value) % (1 << 64)
+    return kind, answer.nvmlReturn, bits

@@ -5,7 +5,7 @@ from typing import Any
 from exporter.providers.nvidia import pcie
 from exporter.providers.nvidia.fabric import fabric
 from exporter.providers.nvidia.identity import Gpu
-from exporter.providers.nvidia.links import COUNT_OF_LINKS, NAME, link_fields, links
+from exporter.providers.nvidia.links import link_fields, links
 from exporter.providers.nvidia.partitions import partitions
 from exporter.providers.nvidia.reading import Field, Reading
 from exporter.providers.sanitise import CELSIUS, COUNT, FAN_RATIO, HERTZ, PERFORMANCE_STATE, Range
@@ -19,6 +19,10 @@ _PERCENT = 100
 _NANO = 1_000_000_000
 _UNKNOWN_PSTATE = 32
 
+_SUPPORTED_REASONS = (
+    "nvmlDeviceGetSupportedClocksEventReasons",
+    "nvmlDeviceGetSupportedClocksThrottleReasons",
+)
 _REASON_BITS = {
     "idle": 0x1,
     "application_clocks": 0x2,
@@ -54,7 +58,6 @@ _FIELDS: dict[Field, str] = {
     _MEMORY_TEMPERATURE: "temperature_celsius",
     **dict.fromkeys(_REASON_TIMES, "throttle_seconds"),
     _RECOVERY: "recovery_action",
-    COUNT_OF_LINKS: NAME,
 }
 _SECONDS = Range(0.0, 1e10)
 
@@ -63,14 +66,17 @@ _VOLATILE, _AGGREGATE = 0, 1
 _RETIREMENT_CAUSES = {"single_bit": 0, "double_bit": 1}
 
 
-def state(reading: Reading, gpu: Gpu, moved: pcie.ByteCounters | None) -> dict[str, Any]:
-    """Read Sample's fields of the state group, by name. `moved`: None where bytes over PCIe are not asked for."""
-    fields = reading.fields({**_FIELDS, **link_fields(gpu), **({} if moved is None else pcie.BYTE_FIELDS)})
+def state(reading: Reading, gpu: Gpu, moved: pcie.ByteCounters | None, now: float) -> dict[str, Any]:
+    """Read Sample's fields of the state group, by name, at the monotonic time `now`.
+
+    `moved`: None where bytes over PCIe are not asked for.
+    """
+    fields = reading.fields({**_FIELDS, **link_fields(gpu, now), **({} if moved is None else pcie.BYTE_FIELDS)})
     action = reading.number("recovery_action", fields.get(_RECOVERY), COUNT)
     return {
-        **_temperatures(reading, fields.get(_MEMORY_TEMPERATURE)),
+        **_temperatures(reading, gpu, fields.get(_MEMORY_TEMPERATURE)),
         **_clocks(reading),
-        "throttled": _throttled(reading),
+        "throttled": _throttled(reading, gpu),
         "throttle_seconds": reading.numbers(
             "throttle_seconds",
             ((reason, fields.get(field)) for field, reason in _REASON_TIMES.items()),
@@ -81,9 +87,9 @@ def state(reading: Reading, gpu: Gpu, moved: pcie.ByteCounters | None) -> dict[s
         "ecc_errors": _ecc(reading, "ecc_errors", _VOLATILE),
         "ecc_lifetime_errors": _ecc(reading, "ecc_lifetime_errors", _AGGREGATE),
         **_memory_repairs(reading),
-        **pcie.link(reading),
+        **pcie.link(reading, gpu.fixed),
         **({} if moved is None else moved.read(reading, gpu.device.key, fields)),
-        "links": links(reading, gpu, fields),
+        "links": links(reading, gpu, fields, now),
         "recovery_action": None if action is None else _RECOVERY_ACTIONS.get(action),
         "fabric": fabric(reading),
         "fan_speed_ratio": reading.number(
@@ -93,12 +99,12 @@ def state(reading: Reading, gpu: Gpu, moved: pcie.ByteCounters | None) -> dict[s
     }
 
 
-def _temperatures(reading: Reading, memory: float | None) -> dict[str, Any]:
+def _temperatures(reading: Reading, gpu: Gpu, memory: float | None) -> dict[str, Any]:
     name, limit, margin = "temperature_celsius", "temperature_limit_celsius", "temperature_margin_celsius"
     # The signed call came with later drivers; the older one is to be removed in CUDA 14.
     die = reading.first(name, "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature", arguments=(_DIE,))
     thresholds = (
-        (measure, reading.get(limit, "nvmlDeviceGetTemperatureThreshold", code))
+        (measure, reading.fixed(gpu.fixed, limit, "nvmlDeviceGetTemperatureThreshold", code))
         for measure, code in _THRESHOLDS.items()
     )
     return {
@@ -120,15 +126,15 @@ def _clocks(reading: Reading) -> dict[str, Any]:
     }
 
 
-def _throttled(reading: Reading) -> dict[str, bool]:
+def _throttled(reading: Reading, gpu: Gpu) -> dict[str, bool]:
     """Tell for each reason that the device knows whether it holds. Both calls have an older name."""
     name = "throttled"
     current = reading.first(name, "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
     mask = reading.number(name, current, COUNT, bits=64)
     if mask is None:
         return {}
-    supported: int | None = reading.first(
-        name, "nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons"
+    supported: int | None = next(
+        filter(None, (reading.fixed(gpu.fixed, name, function) for function in _SUPPORTED_REASONS)), None
     )
     known = supported | int(mask) if supported else -1
     return {reason: bool(int(mask) & bit) for reason, bit in _REASON_BITS.items() if known & bit}

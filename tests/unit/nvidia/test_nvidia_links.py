@@ -51,8 +51,8 @@ def test_links_of_ampere_count_errors_in_fields_of_their_own() -> None:
 
 
 def test_one_call_gives_all_links_once_it_is_known_what_answers() -> None:
-    library = FakeNvml(linked(18, HOPPER))
-    provider = opened(library)
+    library, times = FakeNvml(linked(18, HOPPER)), iter(range(100, 10_000, 5))
+    provider = opened(library, clock=lambda: next(times))
     device = only(provider)
     first = provider.read(device, STATE)
     library.calls.clear()
@@ -74,14 +74,28 @@ def test_no_links_are_told_from_links_that_cannot_be_told() -> None:
 
 
 def test_counter_that_breaks_once_is_absent_and_not_replaced_by_another() -> None:
-    card = linked(1, {138: (ULL, 2), 202: (ULL, 9_999)})
-    provider = opened(FakeNvml(card))
+    card, times = linked(1, {138: (ULL, 2), 202: (ULL, 9_999)}), iter(range(100, 10_000, 5))
+    provider = opened(FakeNvml(card), clock=lambda: next(times))
     device = only(provider)
     provider.read(device, STATE)
     card.fields[138, 0] = Status(17)
     sample = provider.read(device, STATE)
     assert sample.links is not None
     assert (sample.links[0].transmit_bytes, sample.failed) == (None, ("links",))
+
+
+def test_links_are_asked_for_every_five_seconds_at_most() -> None:
+    card, now = linked(18, HOPPER, nvmlDeviceGetTemperatureV=40), [100.0]
+    provider = opened(FakeNvml(card), clock=lambda: now[0])
+    device = only(provider)
+    first = provider.read(device, STATE).links
+    card.fields[138, 3] = (ULL, 9)
+    now[0] += 4
+    assert provider.read(device, STATE).links == first
+    now[0] += 1
+    links = provider.read(device, STATE).links
+    assert links is not None
+    assert [link.transmit_bytes for link in links if link not in (first or ())] == [9 * 1024.0]
 
 
 def test_absurd_number_of_links_is_rejected() -> None:
