@@ -47,9 +47,9 @@ def blocks() -> list[str]:
 def tree(tmp_path: Path) -> Path:
     """A copy of the tree to which the recipe has been applied."""
     tree = tmp_path / "tree"
-    left_out = shutil.ignore_patterns("__pycache__", "golden", "captures")
-    for name in ("exporter", "tests"):
-        shutil.copytree(ROOT / name, tree / name, ignore=left_out)
+    left_out = {"exporter": ("__pycache__",), "tests": ("__pycache__", "golden", "captures")}
+    for name, patterns in left_out.items():
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns(*patterns))
     shutil.copy(ROOT / "pyproject.toml", tree)
     provider, opener, entry = blocks()
     (tree / "exporter/providers/acme.py").write_text(provider + "\n")
