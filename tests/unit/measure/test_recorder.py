@@ -103,6 +103,44 @@ def test_a_gpu_that_two_providers_see_is_read_by_the_one_that_is_preferred() -> 
     assert not recorder.has_gpus("second")
 
 
+def test_one_gpu_under_two_keys_is_one_and_read_by_the_preferred_provider() -> None:
+    for first, second in (("nvidia", "amd"), ("amd", "nvidia")):
+        recorder = Recorder(["nvidia", "amd"])
+        seen = {"nvidia": A, "amd": gpu("other", 1)}
+        for provider in (first, second):
+            recorder.provider_status(provider, up=True, reason="", library_version=None)
+            recorder.enumerated(provider, (seen[provider],), 0.0)
+        assert not recorder.settled
+        for provider in ("amd", "nvidia"):
+            recorder.observed(provider, read(seen[provider], 1.0, {"amd": 1.0, "nvidia": 2.0}[provider]), 1.0, 1.0)
+        assert recorder.settled
+        (identity,) = recorder.identities()
+        assert (identity.gpu, identity.provider) == (seen[first].key, "nvidia")
+        assert [(point.gpu, point.power_watts) for point in recorder.points] == [(seen[first].key, 2.0)]
+        assert recorder.relieved("amd", 1.0) == {"other"}
+        assert recorder.relieved("nvidia", 1.0) == frozenset()
+        recorder.device_state("amd", "other", GpuState.HUNG)
+        assert recorder.points[-1].state is GpuState.OK, "who does not read it does not tell its state"
+
+
+def test_a_preferred_provider_that_cannot_be_opened_leaves_its_gpus_to_the_other() -> None:
+    recorder = Recorder(["nvidia", "amd"])
+    recorder.provider_status("nvidia", up=False, reason="no library", library_version=None)
+    recorder.provider_status("amd", up=True, reason="", library_version=None)
+    recorder.enumerated("amd", (A,), 0.0)
+    recorder.observed("amd", read(A, 1.0), 1.0, 1.0)
+    assert recorder.settled
+    assert recorder.identities()[0].provider == "amd"
+    assert recorder.relieved("amd", 1.0) == frozenset()
+
+
+def test_a_simulated_gpu_is_none_of_the_hosts_wherever_it_is() -> None:
+    recorder = Recorder(["nvidia", "simulated"])
+    recorder.enumerated("nvidia", (A,), 0.0)
+    recorder.enumerated("simulated", (gpu("made up", 1),), 0.0)
+    assert sorted(recorder.indices()) == ["a", "made up"]
+
+
 def test_the_second_of_two_gpus_with_one_identity_is_left_out() -> None:
     twin = gpu("a", 5)
     stage = Stage(A, twin)

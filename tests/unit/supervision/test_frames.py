@@ -26,6 +26,7 @@ REQUESTS: list[frames.Request] = [
     frames.Start(request=frames.WorkerRequest(provider="nvidia"), sampling=SamplingConfig(), exclude=("GPU-1",)),
     frames.Fresh(7),
     frames.Exclude(("GPU-1",)),
+    frames.Relieve(("GPU-1", "GPU-2")),
     frames.Shutdown(),
 ]
 

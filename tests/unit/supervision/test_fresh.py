@@ -34,6 +34,23 @@ def test_only_listed_devices_that_gave_a_reading_make_a_request_needed() -> None
     asyncio.run(test())
 
 
+def test_nothing_fresh_is_needed_of_what_another_provider_delivers() -> None:
+    async def test() -> None:
+        requests = FreshRequests()
+        requests.enumerated(["a", "b"])
+        requests.sampled(read("a", 90.0))
+        requests.relieve(frozenset({"a"}))
+        assert not requests.is_needed(100.0)
+        requests.sampled(read("b", 99.0))
+        assert requests.is_needed(100.0)
+        requests.sampled(read("b", 99.99))
+        assert not requests.is_needed(100.0)
+        requests.relieve(frozenset())
+        assert requests.is_needed(100.0)
+
+    asyncio.run(test())
+
+
 @pytest.mark.parametrize(
     ("happens", "answered"),
     [

@@ -200,3 +200,35 @@ def test_a_device_that_is_left_out_is_not_read() -> None:
     schedule.enumerated(("a", "b"), START)
     schedule.enumerated(("b",), START)
     assert [key for key, _ in schedule.take(START)] == ["b"]
+
+
+def test_energy_that_another_provider_delivers_is_read_at_the_pace_of_state() -> None:
+    schedule = make()
+    schedule.relieve(frozenset({"a"}))
+    reads, _ = play(schedule, {"a": 0.0, "b": 0.0}, START + 18)
+    assert reads["a", Group.ENERGY] == reads["a", Group.STATE] == 4
+    assert reads["a", Group.LOAD] >= 17
+    assert reads["b", Group.ENERGY] > 150
+
+
+def test_a_worker_all_of_whose_energy_another_provider_delivers_rests_between_its_grids() -> None:
+    schedule = make()
+    schedule.relieve(frozenset({"a"}))
+    schedule.enumerated(("a",), START)
+    schedule.take(START)
+    schedule.observed(sample("a", 0.0), START)
+    assert schedule.wait(START + 0.1) == pytest.approx(0.9)
+    schedule.relieve(frozenset())
+    assert schedule.wait(START + 0.5) == 0.0, "it is needed at once"
+    assert schedule.take(START + 0.5) == [("a", {Group.ENERGY})]
+
+
+def test_a_device_that_comes_back_to_the_list_is_still_delivered_elsewhere() -> None:
+    schedule = make()
+    schedule.relieve(frozenset({"a"}))
+    schedule.enumerated((), START)
+    schedule.enumerated(("a",), START)
+    schedule.take(START)
+    schedule.observed(sample("a", 0.0), START)
+    assert schedule.take(START + 1.0) == [("a", {Group.LOAD})]
+    assert schedule.take(START + 5.0) == [("a", {Group.ENERGY, Group.LOAD, Group.STATE})]
