@@ -167,9 +167,9 @@ class AmdgpuReader:
         for name in ("pcie_link_generation", "pcie_link_width", "pcie_replays"):
             if link[name] is None:
                 link[name] = reading.note(name, getattr(table, name, None), _TABLE)
-        reading.sources.update(
-            {name: _TABLE for name, told in (("throttled", throttled), ("throttle_seconds", seconds)) if told}
-        )
+        links = None if table is None else table.links
+        given = {"throttled": throttled, "throttle_seconds": seconds, "links": links}
+        reading.sources.update({name: _TABLE for name, told in given.items() if told})
         temperatures = amdgpu_sensors.temperatures(reading, hwmon)
         clocks = amdgpu_sensors.clocks(reading, hwmon, {} if table is None else table.clock_hertz)
         return {
@@ -180,7 +180,7 @@ class AmdgpuReader:
             "throttled": throttled,
             "throttle_seconds": seconds,
             "ecc_errors": ras.errors(reading),
-            "links": None if table is None else table.links,
+            "links": links,
             "partitions": self._partitions.samples(card, reading, table),
             **link,
         }

@@ -137,6 +137,8 @@ class Reading:
             self.files.names(self.card.folder)
         except OSError:
             return True
+        if not self.hindered:  # it has nothing to tell
+            return False
         try:
             return self.files.read(f"{self.card.folder}/config")[:4] == _OFF_THE_BUS
         except OSError:

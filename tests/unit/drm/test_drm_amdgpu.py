@@ -385,3 +385,11 @@ def test_an_accumulator_that_could_not_be_read_for_once_is_read_again(tmp_path: 
     assert bench.provider.read(device, ENERGY).energy_counter_joules is None
     bench.answers.errors = {}
     assert bench.provider.read(device, ENERGY).energy_counter_joules == 5
+
+
+def test_links_to_other_cards_are_of_the_table(tmp_path: Path) -> None:
+    links = table(1, 7, curr_socket_power=136, xgmi_link_status=[1], xgmi_read_data_acc=[3], xgmi_write_data_acc=[5])
+    sample = look(tmp_path, radeon(gpu_metrics=links))
+    (link,) = sample.links or ()
+    assert (link.kind, link.link, link.up, link.receive_bytes, link.transmit_bytes) == ("xgmi", "0", True, 3072, 5120)
+    assert sample.sources["links"] == "gpu_metrics"

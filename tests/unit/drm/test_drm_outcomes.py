@@ -228,3 +228,12 @@ def test_whether_one_that_sleeps_is_on_the_bus_is_not_asked(tmp_path: Path) -> N
     bench.answers.asked.clear()
     assert bench.provider.read(device, ENERGY).asleep
     assert not [path for path in bench.answers.asked if path.endswith("config")]
+
+
+def test_one_that_has_nothing_to_tell_is_not_asked_for_its_registers(tmp_path: Path) -> None:
+    card(tmp_path, 0, {})
+    bench = Bench(tmp_path)
+    (device,) = bench.provider.devices()
+    bench.answers.asked.clear()
+    assert not bench.provider.read(device, ENERGY).lost
+    assert not [path for path in bench.answers.asked if path.endswith("config")]
