@@ -22,11 +22,13 @@ _WELL = (200, 401)
 
 def main() -> int:
     port = int(os.environ.get("GPU_EXPORTER_PORT", "10042"))
+    # Who serves TLS answers 400 to the first.
     for connect in (http.client.HTTPConnection, partial(http.client.HTTPSConnection, context=_UNVERIFIED)):
         connection = connect("127.0.0.1", port, timeout=_SECONDS)
         try:
             connection.request("GET", "/-/healthy")
-            return 0 if connection.getresponse().status in _WELL else 1
+            if connection.getresponse().status in _WELL:
+                return 0
         except (OSError, http.client.HTTPException):
             continue
         finally:

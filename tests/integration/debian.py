@@ -71,10 +71,9 @@ def pip_configuration() -> str:
     listed = subprocess.run(["pip", "config", "list"], capture_output=True, text=True, timeout=60, check=False).stdout
     settings = dict(line.partition("=")[::2] for line in listed.splitlines())
     lines = ["[global]", f"cert = {CERTIFICATES}", "disable-pip-version-check = true"]
-    for name in ("index-url", "extra-index-url", "trusted-host", "proxy"):
-        for at in (f"global.{name}", f":env:.{name}"):
-            if at in settings:
-                lines.append(f"{name} = {settings[at].strip(chr(39))}")
+    kept = ("index-url", "extra-index-url", "trusted-host", "proxy")
+    places = [(name, at) for name in kept for at in (f"global.{name}", f":env:.{name}") if at in settings]
+    lines += [f"{name} = {settings[at].strip(chr(39))}" for name, at in places]
     return "\n".join(lines) + "\n"
 
 
@@ -88,8 +87,8 @@ def boot(root: Path, out: Path, script: Path, argument: str, *options: str) -> d
     unit = root / "etc/systemd/system/probe.service"
     # After the boot, and out of the way of `systemctl isolate`, reload and whatever else the script asks for.
     unit.write_text(
-        "[Unit]\nAfter=multi-user.target\n"
-        f"[Service]\nType=oneshot\nExecStart=/usr/bin/python3 /probe.py {argument}\nExecStopPost=/bin/systemctl --no-block poweroff\n"
+        "[Unit]\nAfter=multi-user.target\n[Service]\nType=oneshot\n"
+        f"ExecStart=/usr/bin/python3 /probe.py {argument}\nExecStopPost=/bin/systemctl --no-block poweroff\n"
         "StandardOutput=append:/out/printed\nStandardError=append:/out/printed\n"
     )
     wants = root / "etc/systemd/system/default.target.wants"

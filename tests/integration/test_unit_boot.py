@@ -15,6 +15,7 @@ from exporter.providers.simulated.machine import Machine
 from exporter.providers.simulated.scenario import load_scenario
 from tests.integration.daemon import Samples
 from tests.integration.debian import boot, debian, needs, overlaid, run_in
+from tests.integration.totals import goes_on, joules
 from tests.kubelet.mock import Node, generate, serving
 from tests.native.plan import build, write_plan
 
@@ -25,7 +26,7 @@ Record = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """What the installation adds to a Debian, as docs/operations.md has it."""
     needs("systemd-nspawn: systemd-container", "mount: mount", "openssl: openssl")
     directory = tmp_path_factory.mktemp("installed")
@@ -47,7 +48,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copy(unit, root / UNITS)
         shutil.copytree(ROOT / "systemd/drop-ins", root / "usr/share/gpu-exporter/drop-ins")
         run_in(root, "systemctl enable gpu-exporter.service")
-    return directory / "upper"
+    yield directory / "upper"
+    shutil.rmtree(directory)
 
 
 @pytest.fixture(scope="module")
@@ -96,20 +98,6 @@ def rights(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         )
         binds = (f"--bind-ro={standin}:/standin", f"--bind={kubelet}:/var/lib/kubelet/pod-resources")
         yield boot(root, directory / "out", SCRIPT, "rights", *binds)
-
-
-def joules(page: str) -> dict[str, float]:
-    return {labels["uuid"]: value for labels, value in Samples(page).all("gpu_energy_joules_total")}
-
-
-def starts(page: str) -> dict[str, float]:
-    return {labels["uuid"]: value for labels, value in Samples(page).all("gpu_energy_start_timestamp_seconds")}
-
-
-def goes_on(before: str, after: str) -> bool:
-    """Whether totals of the second page are those of the first one, grown."""
-    then, now = joules(before), joules(after)
-    return bool(then) and starts(before) == starts(after) and all(now[uuid] >= then[uuid] for uuid in then)
 
 
 def test_it_starts_without_the_groups_video_and_render(life: Record) -> None:
