@@ -1,5 +1,4 @@
-{{/* What is contradictory or likely not meant, one line each: of one set, by its context. What can never be right is refused
-by values.schema.json. */}}
+{{/* What is likely not meant, one line each, of one set. What can never be right is refused by values.schema.json. */}}
 {{- define "gpu-exporter.warnings" -}}
 {{- $user := include "gpu-exporter.user" . | int }}
 {{- $https := include "gpu-exporter.https" . }}
