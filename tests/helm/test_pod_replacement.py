@@ -29,7 +29,7 @@ pytestmark = pytest.mark.integration
 QUALIFIES = os.environ.get("POD_QUALIFIES") == "true"
 QUALIFIES_WITHIN = 150.0
 SCRAPE_SECONDS = 0.3
-SCRAPES = 12
+SCRAPES = 20
 """Of each pod, at least."""
 EDGE_SECONDS = 0.1
 """Of the window of increase() beyond its samples: Prometheus extrapolates to it."""
@@ -52,7 +52,8 @@ class Run(NamedTuple):
     """Unix times at which each of the pods had been scraped."""
 
     def stored(self, selector: str) -> list[tuple[dict[str, str], list[tuple[float, float]]]]:
-        data = self.server.api("query", query=f"{selector}[{round(self.end - self.begin)}s]", time=f"{self.end:.3f}")
+        window = f"{round(1000 * (self.end - self.begin))}ms"
+        data = self.server.api("query", query=f"{selector}[{window}]", time=f"{self.end:.3f}")
         return [(row["metric"], [(t, float(v)) for t, v in row["values"]]) for row in data["result"]]
 
 
