@@ -20,7 +20,7 @@ from typing import Any
 
 UNIT = "gpu-exporter.service"
 DROP_INS = Path("/etc/systemd/system/gpu-exporter.service.d")
-EXAMPLES = Path("/usr/share/gpu-exporter/drop-ins")
+EXAMPLES = Path("/src/systemd/drop-ins")
 WAIT_SECONDS = 40.0
 """For whatever comes on an idle machine within a second."""
 record: dict[str, Any] = {}

@@ -104,7 +104,7 @@ def boot(root: Path, out: Path, script: Path, argument: str, *options: str) -> d
     said = "\n".join(path.read_text(errors="replace") for path in (out / "printed", console) if path.exists())
     assert record.exists(), said
     found: dict[str, Any] = json.loads(record.read_text())
-    assert found.get("finished"), f"{said}\n{record.read_text()}"
+    assert found.get("finished"), said
     return found
 
 

@@ -35,21 +35,29 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         source.mkdir()
         for name in ("pyproject.toml", "README.md", "LICENSE"):
             shutil.copy(ROOT / name, source)
-        shutil.copytree(ROOT / "exporter", source / "exporter", ignore=shutil.ignore_patterns("__pycache__"))
-        run_in(
-            root,
-            "cd /src && python3 -m venv /opt/gpu-exporter\n"
-            "/opt/gpu-exporter/bin/pip install --quiet '.[kubernetes]'\n"
-            # As on systems that do not have them; at the first boot systemd would make some of them.
-            "sed -i -E '/^(video|render):/d' /etc/group /etc/gshadow\n"
-            "systemctl --quiet mask systemd-sysusers.service\n",
-        )
-        for unit in (ROOT / "systemd").glob("gpu-exporter.s*"):
-            shutil.copy(unit, root / UNITS)
-        shutil.copytree(ROOT / "systemd/drop-ins", root / "usr/share/gpu-exporter/drop-ins")
-        run_in(root, "systemctl enable gpu-exporter.service")
+        for name in ("exporter", "systemd"):
+            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        # As on systems that do not have the groups; what makes users at the first boot would make one of them.
+        without(root, "video", "render")
+        run_in(root, f"systemctl --quiet mask systemd-sysusers.service\ncd /src\n{installation()}")
     yield directory / "upper"
     shutil.rmtree(directory)
+
+
+def installation() -> str:
+    """Return the commands of docs/operations.md; there is no manager yet that they could talk to."""
+    page = (ROOT / "docs/operations.md").read_text().split("## As a systemd service")[1]
+    found = re.search(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert found
+    return f"export SYSTEMD_OFFLINE=1\n{found[1].replace(' --now', '')}"
+
+
+def without(root: Path, *names: str) -> None:
+    """Take users and groups away."""
+    for name in ("passwd", "shadow", "group", "gshadow"):
+        path = root / "etc" / name
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(line for line in lines if line.partition(":")[0] not in names))
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +65,7 @@ def life(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Record:
     """A machine without the groups and without sysusers.d, which simulates GPUs."""
     directory = tmp_path_factory.mktemp("life")
     with overlaid(directory, installed, debian()) as root:
-        (root / "etc/default").mkdir(exist_ok=True)
+        without(root, "video", "render", "gpu-exporter")
         (root / "etc/default/gpu-exporter").write_text("ARGS=--provider=simulated --log.level=debug\n")
         return boot(root, directory / "out", SCRIPT, "life")
 
@@ -78,9 +86,7 @@ def rights(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     node = Node(generate(proto))
     node.add("train", node.container({"nvidia.com/gpu": (machine.devices[0].texts["uuid"],)}))
     with overlaid(directory, installed, debian()) as root, serving(node, kubelet / "kubelet.sock"):
-        (root / "etc/sysusers.d").mkdir(exist_ok=True)
-        shutil.copy(ROOT / "systemd/sysusers.d/gpu-exporter.conf", root / "etc/sysusers.d")
-        run_in(root, "systemd-sysusers")
+        run_in(root, "/opt/gpu-exporter/bin/pip install --quiet grpcio")  # what the extra for Kubernetes brings
         secrets = root / "etc/gpu-exporter"
         secrets.mkdir()
         (secrets / "slurm.yaml").write_text("attribution: {slurm_environment: true, kubelet_socket: null}\n")
