@@ -157,6 +157,9 @@ def life() -> None:
     active()
     pid = main_pid()
     note("reload", command("systemctl", "reload", UNIT))
+    # It has been told to; it says itself when it has.
+    wait("the reload", lambda: "is reloaded" in command("journalctl", "--no-pager", "--boot", "--unit", UNIT))
+    active()
     note("reloaded", [pid, main_pid(), shown("ActiveState")["ActiveState"]])
     page_with(READINGS)
     note("before_stop", page())
@@ -212,6 +215,7 @@ def rights() -> None:
     note("credentials", files("/run/credentials/gpu-exporter.service"))
     note("without_login", page(url))
 
+    note("socket_enabled", command("systemctl", "--quiet", "enable", "gpu-exporter.socket"))
     drop_in("socket", example("socket"))
     note("socket", page_with(READINGS, url, login))
     note("namespaces", [str(Path(f"/proc/{pid}/ns/net").readlink()) for pid in (1, main_pid())])

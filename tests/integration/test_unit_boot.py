@@ -236,6 +236,7 @@ def test_a_key_that_only_root_can_read_is_used_with_its_drop_in(rights: Record) 
 
 
 def test_it_serves_on_the_socket_of_systemd_without_a_network_of_its_own(rights: Record) -> None:
+    assert rights["socket_enabled"] == ""
     assert rights["socket_unit"] == {"ActiveState": "active", "Listen": "[::]:10042 (Stream)"}
     first, own = rights["namespaces"]
     assert first != own
