@@ -142,10 +142,10 @@ def life() -> None:
     note("security", command("systemd-analyze", "security", "--no-pager", UNIT).splitlines()[-1])
     note("verify", command("systemd-analyze", "verify", f"/etc/systemd/system/{UNIT}"))
 
-    drop_in("watchdog", "[Service]\nWatchdogSec=3\nRestartSec=1\n")
+    drop_in("watchdog", "[Service]\nWatchdogSec=4\nRestartSec=1\n")
     active()
     before = page_with(READINGS)
-    stopped = main_pid()
+    stopped = wait("a process", main_pid)
     os.kill(stopped, signal.SIGSTOP)
     wait("another process", lambda: main_pid() not in (0, stopped))
     active()
