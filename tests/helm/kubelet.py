@@ -165,7 +165,7 @@ class Pod:
             "root": str(home / "root"),
             "network": self._network,
             # The interpreter and the checkout may lie in somebody's home.
-            "needed": sorted({str(ROOT), sys.prefix, sys.base_prefix}),
+            "needed": sorted({str(ROOT / "exporter"), sys.prefix, sys.base_prefix}),
             "mounts": [*mounts, (str(binaries), _PATH, True)],
             "readOnlyRoot": container["securityContext"]["readOnlyRootFilesystem"],
             "become": _become(container["securityContext"], self.spec["securityContext"]),
