@@ -30,6 +30,7 @@ class Storage:
 
     def __init__(self, directory: Path) -> None:
         needs("buildah: buildah", "runc: runc")
+        self._debian = debian()
         self._places = ["--root", str(directory / "images"), "--runroot", str(directory / "run")]
         # As root on an ordinary file system; on another overlay STORAGE_DRIVER=vfs does, with a copy for each layer.
         self._environment = {"STORAGE_DRIVER": "overlay", **os.environ, "BUILDAH_ISOLATION": "chroot"}
@@ -52,7 +53,7 @@ class Storage:
         """Give the root of Debian the name of the base image, which cannot be fetched everywhere."""
         container = self.buildah("from", "scratch")
         root = self.buildah("mount", container)
-        subprocess.run(["cp", "-a", f"{debian()}/.", root], check=True, timeout=120)
+        subprocess.run(["cp", "-a", f"{self._debian}/.", root], check=True, timeout=120)
         self.buildah("umount", container)
         self.buildah("config", "--env", _SEARCHED, container)
         self.buildah("commit", "--rm", "--quiet", container, base_name())
@@ -82,7 +83,7 @@ class Storage:
             self.buildah("rm", container)
 
     def remove(self) -> None:
-        self.buildah("rm", "--all")
+        self.buildah("rm", "--all")  # unmounts them, too
         self.buildah("rmi", "--all", "--force")
         shutil.rmtree(self._directory)
 

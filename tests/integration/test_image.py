@@ -26,10 +26,12 @@ MOST_BYTES = 120 * MEGABYTE
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
     made = Storage(tmp_path_factory.mktemp("storage"))
-    made.commit_base()
-    made.build(TAG, f"VERSION={__version__}", "REVISION=0123abc", "CREATED=2026-01-01T00:00:00Z")
-    yield made
-    made.remove()
+    try:
+        made.commit_base()
+        made.build(TAG, f"VERSION={__version__}", "REVISION=0123abc", "CREATED=2026-01-01T00:00:00Z")
+        yield made
+    finally:
+        made.remove()
 
 
 @pytest.fixture(scope="module")
