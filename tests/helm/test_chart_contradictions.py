@@ -80,6 +80,7 @@ def test_the_older_version_of_helm_refuses_contradictions_as_well(tmp_path: Path
 
 
 MONITOR = {"enabled": True}
+MANAGED = {"enabled": True, "certManager": {"enabled": True, "issuerRef": {"name": "internal"}}}
 KUBELET = {"kubelet": {"enabled": True}}
 WARNED: list[tuple[dict[str, Any], str]] = [
     ({"attribution": KUBELET, "securityContext": {"runAsUser": 1000}}, "securityContext.runAsUser is 1000"),
@@ -99,6 +100,7 @@ WARNED: list[tuple[dict[str, Any], str]] = [
     ({"tls": TLS, "basicAuth": LOGIN}, "whether the port is open"),
     ({"probes": {"existingSecret": "x"}}, "probes.existingSecret has no effect"),
     ({"tls": TLS, "serviceMonitor": MONITOR}, "serviceMonitor.tlsConfig is empty"),
+    ({"tls": MANAGED, "serviceMonitor": {**MONITOR, "namespace": "other"}}, "is not that of the Secret"),
     ({"podMonitor": {**MONITOR, "tlsConfig": {"insecureSkipVerify": True}}}, "podMonitor.tlsConfig has no effect"),
     ({"basicAuth": LOGIN, "podMonitor": MONITOR}, "scrapes will get 401"),
     ({"networkPolicy": {"enabled": True}, "hostNetwork": True}, "networkPolicy has no effect"),

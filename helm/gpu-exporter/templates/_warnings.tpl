@@ -57,6 +57,9 @@ probes.existingSecret has no effect: the server asks for no login.
 {{- if and $https (not $monitor.tlsConfig) (not $.Values.tls.certManager.enabled) }}
 {{ $name }}.tlsConfig is empty: Prometheus will not trust the certificate unless its authority is public and it names the pod's address.
 {{- end }}
+{{- if and $https (not $monitor.tlsConfig) $.Values.tls.certManager.enabled (not (has $monitor.namespace (list "" (include "gpu-exporter.namespace" $)))) }}
+{{ $name }}.namespace is not that of the Secret with the authority of the certificate, so Prometheus does not find it: set {{ $name }}.tlsConfig.
+{{- end }}
 {{- if and (not $https) $monitor.tlsConfig }}
 {{ $name }}.tlsConfig has no effect: plain HTTP is served.
 {{- end }}
