@@ -1,7 +1,8 @@
 # docker build --tag gpu-exporter .
 #
-# With --build-arg AMD_SMI=yes it has the AMD SMI library of Debian (ROCm 6.1, x86-64 only, 150 MB more). Without it, AMD
-# GPUs are read through a ROCm that is mounted at /opt/rocm. docs/operations.md tells how the image is run.
+# With --build-arg AMD_SMI=yes it has the AMD SMI library of Debian (ROCm 6.1, x86-64 only), and Debian's own Python, which the
+# package wants. Without it, AMD GPUs are read through a ROCm that is mounted at /opt/rocm. docs/operations.md tells how the
+# image is run.
 
 FROM docker.io/library/python:3.13-slim-trixie AS base
 
@@ -26,7 +27,7 @@ ARG AMD_SMI=""
 # hadolint ignore=DL3008
 RUN if [ -n "$AMD_SMI" ]; then \
         apt-get update \
-        && apt-get install -y --no-install-recommends amd-smi \
+        && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends amd-smi \
         && rm -rf /var/lib/apt/lists/* /var/cache/apt/* \
         && mkdir -p /opt/rocm/share \
         && ln -s /usr/share/amd_smi /opt/rocm/share/amd_smi; \
