@@ -126,21 +126,26 @@ class Container:
 
 @contextmanager
 def running(
-    root: Path, configuration: Mapping[str, Any], directory: Path, *arguments: str, journal: Path | None = None
+    root: Path,
+    configuration: Mapping[str, Any],
+    directory: Path,
+    *arguments: str,
+    mounts: Mapping[str, Path] | None = None,
 ) -> Iterator[Container]:
     """Run what the image's configuration says, with `arguments` instead of its command if there are any.
 
-    Its root is read-only, it has no capability, no way to get one, and no network but its own loopback. `journal`: a
-    directory that is mounted where the image keeps totals.
+    Its root is read-only, it has no capability, no way to get one, and no network but its own loopback. `mounts`: what
+    of ours is where in it.
     """
-    mounts: list[dict[str, Any]] = [
+    mounted: list[dict[str, Any]] = [
         {"destination": "/proc", "type": "proc", "source": "proc"},
         {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
         {"destination": "/sys", "type": "bind", "source": "/sys", "options": ["rbind", "ro"]},
     ]
-    if journal is not None:
-        place = {"destination": "/var/lib/gpu-exporter", "type": "bind", "source": str(journal)}
-        mounts.append({**place, "options": ["bind", "rw"]})
+    mounted += [
+        {"destination": place, "type": "bind", "source": str(source), "options": ["bind", "rw"]}
+        for place, source in (mounts or {}).items()
+    ]
     user, group = map(int, configuration["User"].split(":"))
     kinds = ("bounding", "effective", "inheritable", "permitted", "ambient")
     bundle = {
@@ -154,7 +159,7 @@ def running(
             "capabilities": {kind: [] for kind in kinds},
             "noNewPrivileges": True,
         },
-        "mounts": mounts,
+        "mounts": mounted,
         "linux": {"namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")]},
     }
     directory.mkdir()

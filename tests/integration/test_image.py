@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from exporter import __version__
 from tests.integration.daemon import Daemon, Samples
@@ -123,24 +124,45 @@ def test_its_own_command_serves_where_there_is_no_gpu(
         assert "Traceback" not in container.log
 
 
+@pytest.fixture
+def volume(root: Path, configuration: dict[str, Any], tmp_path: Path) -> Path:
+    """A volume as Docker makes it of the image's directory: with its owner, who is the image's user."""
+    place, owner = root / "var/lib/gpu-exporter", tuple(map(int, configuration["User"].split(":")))
+    assert (place.stat().st_uid, place.stat().st_gid) == owner
+    made = tmp_path / "volume"
+    made.mkdir(mode=0o700)
+    shutil.chown(made, *owner)
+    return made
+
+
 def test_totals_go_on_in_the_next_container_where_there_is_a_volume(
-    root: Path, configuration: dict[str, Any], tmp_path: Path
+    root: Path, configuration: dict[str, Any], tmp_path: Path, volume: Path
 ) -> None:
-    volume = tmp_path / "volume"
-    shutil.copytree(root / "var/lib/gpu-exporter", volume)  # what Docker does with a volume that is new
-    owner, group = map(int, configuration["User"].split(":"))
-    status = (root / "var/lib/gpu-exporter").stat()
-    assert (status.st_uid, status.st_gid) == (owner, group)
-    shutil.chown(volume, owner, group)
     options = ("--provider=simulated", *configuration["Cmd"])
-    with running(root, configuration, tmp_path / "first", *options, journal=volume) as container:
+    mounts = {"/var/lib/gpu-exporter": volume}
+    with running(root, configuration, tmp_path / "first", *options, mounts=mounts) as container:
         container.get_until("/metrics", "gpu_energy_joules_total{")
         before = container.get("/metrics")
         assert container.stop()[0] == 0
-    with running(root, configuration, tmp_path / "second", *options, journal=volume) as container:
+    with running(root, configuration, tmp_path / "second", *options, mounts=mounts) as container:
         after = container.get_until("/metrics", "gpu_energy_joules_total{")
     assert len(joules(before)) > 1
     assert goes_on(before, after)
+
+
+def test_the_exporter_of_the_demonstration_serves(
+    root: Path, configuration: dict[str, Any], tmp_path: Path, volume: Path
+) -> None:
+    """As config/compose has it: of its three services the one that can be had everywhere."""
+    compose = ROOT / "config/compose"
+    service = yaml.safe_load((compose / "compose.yaml").read_text())["services"]["exporter"]
+    mounts = {}
+    for source, place, *_ in (entry.split(":") for entry in service["volumes"]):
+        mounts[place] = (compose / source).resolve() if source.startswith(".") else volume
+    with running(root, configuration, tmp_path / "bundle", *service["command"], mounts=mounts) as container:
+        page = Samples(container.get_until("/metrics", "gpu_energy_joules_total{"))
+        assert len(page.all("gpu_info")) > 1
+        assert page.value("gpu_exporter_journal_up") == 1
 
 
 def checked(port: str) -> int:
