@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from exporter import __version__, early
+from exporter import __version__, early, manual
 from exporter.config import Config, ConfigError, load_config, override
 from exporter.measure.options import add_options, misfit
 from exporter.providers import PROVIDERS
@@ -59,34 +59,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gpu-exporter",
-        description="Prometheus exporter for GPUs whose joules can be trusted.",
-        epilog="Without a command it serves: its options are shown by `gpu-exporter serve --help`.",
+        description=manual.COMMAND,
+        epilog=manual.COMMAND_MORE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"gpu-exporter {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    serve = commands.add_parser("serve", help="serve metrics over HTTP (the default)", allow_abbrev=False)
-    serve.set_defaults(command=_serve)
-    _add_options(serve)
-    measure = commands.add_parser(
-        "measure",
-        help="measure the joules of a command, with a verdict",
-        usage="gpu-exporter measure [options] -- COMMAND...\n       gpu-exporter measure --from-log FILE [options]",
-        description="Runs a command and tells the joules of the GPUs meanwhile, and whether they can be trusted. Its "
-        "output, exit status and signals are its own; results are files in a directory.",
-        allow_abbrev=False,
+    serve = _add_command(
+        commands, "serve", _serve, "serve metrics over HTTP (the default)", manual.SERVE, manual.SERVE_MORE
     )
-    measure.set_defaults(command=_measure)
+    _add_options(serve)
+    measure = _add_command(
+        commands,
+        "measure",
+        _measure,
+        "measure the joules of a command, with a verdict",
+        manual.MEASURE,
+        manual.MEASURE_MORE,
+        "gpu-exporter measure [options] -- COMMAND...\n       gpu-exporter measure --from-log FILE [options]",
+    )
     _add_sources(measure)
     add_options(measure)
-    doctor = commands.add_parser(
+    doctor = _add_command(
+        commands,
         "doctor",
-        help="tell what was found, what each GPU can tell, and why the rest is missing",
-        description="Opens the providers, reads every GPU for a few seconds, and says what each reading is and where "
-        "it comes from, what is missing and why, and what to do about it. Exit code: 0 fine, 1 degraded, 2 unusable.",
-        allow_abbrev=False,
+        _doctor,
+        "tell what was found, what each GPU can tell, and why the rest is missing",
+        manual.DOCTOR,
+        manual.DOCTOR_MORE,
     )
-    doctor.set_defaults(command=_doctor)
     _add_sources(doctor)
     doctor.add_argument(
         "--json",
@@ -94,67 +96,107 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="print all of it as JSON, with a redacted recording of what the libraries and the kernel answered",
     )
-    check = commands.add_parser(
+    check = _add_command(
+        commands,
         "check-config",
-        help="tell what is wrong with a configuration file",
-        description="Checks a configuration and the files that it names; a scenario or a web configuration as well.",
-        allow_abbrev=False,
+        _check_config,
+        "tell what is wrong with a configuration file",
+        manual.CHECK_CONFIG,
+        manual.CHECK_CONFIG_MORE,
     )
-    check.add_argument("file", metavar="FILE")
-    check.set_defaults(command=_check_config)
-    metrics = commands.add_parser("metrics", help="print the reference of all metrics", allow_abbrev=False)
-    metrics.set_defaults(command=_metrics)
+    check.add_argument("file", metavar="FILE", help="configuration, scenario or web configuration")
+    _add_command(commands, "metrics", _metrics, "print the reference of all metrics", manual.METRICS)
     return parser
 
 
+def _add_command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    function: Callable[[argparse.Namespace], int],
+    summary: str,
+    description: str,
+    more: str = "",
+    usage: str | None = None,
+) -> argparse.ArgumentParser:
+    added = commands.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog=more,
+        usage=usage,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    added.set_defaults(command=function)
+    return added
+
+
 def _add_sources(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config.file", dest="file", metavar="FILE", help="configuration; options win over it")
-    parser.add_argument(
+    read = parser.add_argument_group("what is read")
+    read.add_argument(
+        "--config.file",
+        dest="file",
+        metavar="FILE",
+        help="configuration, in YAML: every option; those of the command line win over it",
+    )
+    read.add_argument(
         "--provider",
         dest="providers",
         action="append",
         metavar="NAME",
-        help=f"open this one and no others ({', '.join(PROVIDERS)}); may be repeated",
+        help=f"open this one and no others ({', '.join(PROVIDERS)}); may be repeated; default: every real one that "
+        "opens",
     )
-    parser.add_argument("--simulate", metavar="SCENARIO.yaml", help="take simulated GPUs that live this scenario")
+    read.add_argument(
+        "--simulate",
+        metavar="SCENARIO.yaml",
+        help="take simulated GPUs that live this scenario; without --provider, no others",
+    )
 
 
 def _add_options(serve: argparse.ArgumentParser) -> None:
     _add_sources(serve)
-    serve.add_argument(
+    web = serve.add_argument_group("how it is served")
+    web.add_argument(
         "--web.listen-address",
         dest="web.listen_addresses",
         action="append",
         metavar="HOST:PORT",
-        help="default 127.0.0.1:10042; :PORT is all interfaces; may be repeated",
+        help="default 127.0.0.1:10042; :PORT is all interfaces, [::1]:PORT is IPv6, port 0 a free one; may be repeated",
     )
-    serve.add_argument("--web.telemetry-path", dest="web.telemetry_path", metavar="PATH", help="default /metrics")
-    serve.add_argument(
+    web.add_argument(
+        "--web.telemetry-path", dest="web.telemetry_path", metavar="PATH", help="of the page; default /metrics"
+    )
+    web.add_argument(
         "--web.config.file",
         dest="web.config_file",
         metavar="FILE",
-        help="TLS, login, response headers and rate limit, in the format of Prometheus' exporter toolkit",
+        help="TLS, login, response headers and rate limit, in the format of Prometheus' exporter toolkit; default: "
+        "plain HTTP for everyone",
     )
-    serve.add_argument(
+    web.add_argument(
         "--web.systemd-socket",
         dest="web.systemd_socket",
         action=argparse.BooleanOptionalAction,
         help="serve on the sockets that systemd passes, instead of on the addresses",
     )
-    serve.add_argument(
+    totals = serve.add_argument_group("where totals of energy are kept")
+    totals.add_argument(
         "--journal.directory",
         dest="journal.directory",
         metavar="DIR",
-        help="keep totals over restarts here; default $RUNTIME_DIRECTORY, else the state directory",
+        help="over restarts, on tmpfs by preference; default $RUNTIME_DIRECTORY, else the state directory; with "
+        "neither, totals begin at 0 at each start",
     )
-    serve.add_argument(
+    totals.add_argument(
         "--journal.state-directory",
         dest="journal.state_directory",
         metavar="DIR",
-        help="and here over reboots; default $STATE_DIRECTORY, else the directory above",
+        help="over reboots; default $STATE_DIRECTORY, else the directory above",
     )
-    serve.add_argument("--log.level", dest="log.level", metavar="LEVEL", help="debug, info (default), warn or error")
-    serve.add_argument("--log.format", dest="log.format", metavar="FORMAT", help="logfmt (default) or json")
+    log = serve.add_argument_group("the log, on standard error")
+    log.add_argument("--log.level", dest="log.level", metavar="LEVEL", help="debug, info (default), warn or error")
+    log.add_argument("--log.format", dest="log.format", metavar="FORMAT", help="logfmt (default) or json")
     serve.add_argument("--version", action="version", version=f"gpu-exporter {__version__}")
 
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from exporter.model import Group
-from exporter.providers.kfd_tree import TreeReader
 from exporter.providers.fdinfo import Scanner
+from exporter.providers.kfd_tree import TreeReader
 from exporter.providers.procfs import Proc, boottime, listed_pids, proc_of
 from tests.kernel import fdinfo, kfd, kfd_process, node, open_files, process
 from tests.unit.amd.vendor import FakeAmdsmi, gpu, provider

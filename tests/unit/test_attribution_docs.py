@@ -94,11 +94,12 @@ def test_series_that_are_shown_have_the_labels_of_their_metrics() -> None:
 
 
 def test_the_reason_the_comment_and_the_drop_in_name_the_same_capabilities() -> None:
-    (drop_in,) = [block for block in blocks("ini") if "PTRACE" in block]
+    drop_in = (ROOT / "systemd/drop-ins/other-users.conf").read_text()
     needed = set(re.findall(r"CAP_\w+", slurm._NEEDS_CAPABILITY))
     assert needed == {"CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"}
-    for line in drop_in.splitlines()[1:]:
-        assert set(re.findall(r"CAP_\w+", line)) == needed
+    for setting in ("CapabilityBoundingSet", "AmbientCapabilities"):
+        (value,) = re.findall(rf"^{setting}=(.*)$", drop_in, re.MULTILINE)
+        assert set(value.split()) == needed
     comment = (ROOT / "config/gpu-exporter.yaml").read_text()
     assert needed <= set(re.findall(r"CAP_\w+", comment))
 

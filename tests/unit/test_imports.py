@@ -27,6 +27,7 @@ LAYERS = (
         "kfd",
         "parentage",
         "early",
+        "manual",
         "systemd",
         "text",
     },

@@ -30,11 +30,15 @@ def test_every_file_in_config_is_good_for_what_it_is_for() -> None:
             assert name in (ROOT / "tests/integration/test_attribution_docs.py").read_text()  # runs it
         elif name.startswith("prometheus/"):
             assert load(path.read_bytes()).value["groups"]  # promtool has its say in test_rules
+        elif path.suffix == ".md":
+            pass  # for people; its links are followed below
+        elif name.startswith("container/"):
+            image = (ROOT / "Dockerfile").read_text()  # which test_image builds
+            assert f"config/{name}" in image
+        elif name.startswith("compose/"):
+            assert path.name in (ROOT / "tests/unit/test_packaging.py").read_text()  # reads it
         elif name.startswith("scenarios/"):
             load_scenario(path.read_text(), name=name)
-        elif name.startswith("prometheus/"):
-            # tests/integration/test_rules.py has promtool load and test each of them.
-            assert load(path.read_bytes()).value["groups"]
         else:
             pytest.fail(f"no test loads {name}")
 

@@ -1,0 +1,197 @@
+{{/* Names, labels, and what follows from the values. All of these take the context of one set: see gpu-exporter.sets. */}}
+
+{{- define "gpu-exporter.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 52 | trimSuffix "-" }}
+{{- end }}
+
+{{/* 52 characters: the name of a set is added to it, and names of Services have 63 at most. */}}
+{{- define "gpu-exporter.fullname" -}}
+{{- $name := include "gpu-exporter.name" . }}
+{{- $joined := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}
+{{- .Values.fullnameOverride | default $joined | trunc 52 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "gpu-exporter.namespace" -}}
+{{- .Values.namespaceOverride | default .Release.Namespace }}
+{{- end }}
+
+{{/*
+The DaemonSets, by name, as JSON of their values: one with the name "" unless `daemonSets` has some, whose keys are laid
+over the values. Templates make a context of each by `set` on a shallow copy: `merge` would fill in what is false or empty.
+*/}}
+{{- define "gpu-exporter.sets" -}}
+{{- $sets := dict }}
+{{- range $name, $changes := .Values.daemonSets }}
+  {{- $_ := set $sets $name (mergeOverwrite (deepCopy $.Values) (deepCopy ($changes | default dict))) }}
+{{- end }}
+{{- if not $sets }}{{ $_ := set $sets "" .Values }}{{ end }}
+{{- toJson $sets }}
+{{- end }}
+
+{{/* `set` is the name of the set that a context is of. */}}
+{{- define "gpu-exporter.setname" -}}
+{{- include "gpu-exporter.fullname" . }}{{ with .set }}-{{ . }}{{ end }}
+{{- end }}
+
+{{- define "gpu-exporter.component" -}}
+exporter{{ with .set }}-{{ . }}{{ end }}
+{{- end }}
+
+{{- define "gpu-exporter.matchLabels" -}}
+app.kubernetes.io/name: {{ include "gpu-exporter.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "gpu-exporter.selectorLabels" -}}
+{{ include "gpu-exporter.matchLabels" . }}
+app.kubernetes.io/component: {{ include "gpu-exporter.component" . }}
+{{- end }}
+
+{{- define "gpu-exporter.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "gpu-exporter.matchLabels" . }}
+app.kubernetes.io/version: {{ .Values.image.tag | default .Chart.AppVersion | trunc 63 | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: gpu-exporter
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "gpu-exporter.image" -}}
+{{- with .Values.image -}}
+{{- $name := .repository }}
+{{- if .registry }}{{ $name = printf "%s/%s" .registry .repository }}{{ end }}
+{{- if .digest }}{{ printf "%s@%s" $name .digest }}
+{{- else }}{{ printf "%s:%s" $name (.tag | default $.Chart.AppVersion) }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "gpu-exporter.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "gpu-exporter.fullname" .) }}
+{{- else }}{{ .Values.serviceAccount.name | default "default" }}{{ end }}
+{{- end }}
+
+{{/* The flags below are "true" or "", so that they work in `if`. */}}
+
+{{- define "gpu-exporter.reads" -}}
+{{- $providers := .values.providers }}
+{{- if and (not .values.simulated.enabled) (or (not $providers) (has .provider $providers)) }}true{{ end }}
+{{- end }}
+
+{{/* The kubelet's socket and its directory are root's, and capabilities are lost by users other than root. */}}
+{{- define "gpu-exporter.needsRoot" -}}
+{{- if and .Values.attribution.enabled (or .Values.attribution.kubelet.enabled .Values.attribution.slurmEnvironment) }}true{{ end }}
+{{- end }}
+
+{{- define "gpu-exporter.user" -}}
+{{- if hasKey .Values.securityContext "runAsUser" }}{{ .Values.securityContext.runAsUser | int64 }}
+{{- else if include "gpu-exporter.needsRoot" . }}0
+{{- else }}65532{{ end }}
+{{- end }}
+
+{{- define "gpu-exporter.group" -}}
+{{- if hasKey .Values.securityContext "runAsGroup" }}{{ .Values.securityContext.runAsGroup | int64 }}
+{{- else }}{{ include "gpu-exporter.user" . }}{{ end }}
+{{- end }}
+
+{{- define "gpu-exporter.asksApiServer" -}}
+{{- if and .Values.attribution.enabled .Values.attribution.apiServer }}true{{ end }}
+{{- end }}
+
+{{/* Whether the whole web configuration is somebody else's, or made here, or there is none. */}}
+{{- define "gpu-exporter.webConfig" -}}
+{{- if .Values.webConfig.existingSecret }}existing
+{{- else if or .Values.tls.enabled .Values.basicAuth.users }}made{{ end }}
+{{- end }}
+
+{{- define "gpu-exporter.https" -}}
+{{- if ternary .Values.webConfig.tls .Values.tls.enabled (ne .Values.webConfig.existingSecret "") }}true{{ end }}
+{{- end }}
+
+{{- define "gpu-exporter.login" -}}
+{{- if ternary .Values.webConfig.login (gt (len .Values.basicAuth.users) 0) (ne .Values.webConfig.existingSecret "") }}true{{ end }}
+{{- end }}
+
+{{- define "gpu-exporter.clientCertificates" -}}
+{{- if ternary .Values.webConfig.clientCertificates (and .Values.tls.enabled .Values.tls.clientAuth.enabled) (ne .Values.webConfig.existingSecret "") }}true{{ end }}
+{{- end }}
+
+{{- define "gpu-exporter.scheme" -}}
+{{- ternary "https" "http" (eq (include "gpu-exporter.https" .) "true") }}
+{{- end }}
+
+{{- define "gpu-exporter.tlsSecret" -}}
+{{- .Values.tls.existingSecret | default (printf "%s-tls" (include "gpu-exporter.fullname" .)) }}
+{{- end }}
+
+{{- define "gpu-exporter.webSecret" -}}
+{{- .Values.webConfig.existingSecret | default (printf "%s-web" (include "gpu-exporter.fullname" .)) }}
+{{- end }}
+
+{{- define "gpu-exporter.configMap" -}}
+{{- .Values.existingConfigMap | default (include "gpu-exporter.setname" .) }}
+{{- end }}
+
+{{/* Of this release and set alone: a second exporter in the same directory would have no journal. */}}
+{{- define "gpu-exporter.journalName" -}}
+{{ include "gpu-exporter.namespace" . }}-{{ include "gpu-exporter.setname" . }}
+{{- end }}
+
+{{/* The configuration file, as YAML: what `config` says, with what follows from other values laid over it. */}}
+{{- define "gpu-exporter.config" -}}
+{{- $attribution := dict "enabled" .Values.attribution.enabled }}
+{{- with .Values.attribution }}
+  {{- if eq .processes "hostProc" }}{{ $_ := set $attribution "proc" "/host/proc" }}{{ end }}
+  {{- $_ := set $attribution "kubelet_socket" (ternary "/host/pod-resources/kubelet.sock" nil .kubelet.enabled) }}
+  {{- $_ := set $attribution "pod_logs" (ternary "/host/var/log/pods" nil .podLogs.enabled) }}
+  {{- $_ := set $attribution "job_files" (ternary "/host/job-files" nil .jobFiles.enabled) }}
+  {{- $_ := set $attribution "api_server" .apiServer }}
+  {{- $_ := set $attribution "slurm_environment" .slurmEnvironment }}
+{{- end }}
+{{- $ours := dict "attribution" $attribution "providers" .Values.providers }}
+{{- if .Values.simulated.enabled }}
+  {{- if .Values.simulated.scenario }}
+    {{- $_ := set $ours "simulate" "scenario.yaml" }}
+  {{- else }}
+    {{- $_ := set $ours "providers" (list "simulated") }}
+  {{- end }}
+{{- end }}
+{{- mergeOverwrite (deepCopy .Values.config) $ours | toYaml }}
+{{- end }}
+
+{{/* The file for --web.config.file that is made of `tls` and `basicAuth`. */}}
+{{- define "gpu-exporter.webConfigFile" -}}
+{{- $file := dict }}
+{{- with .Values.tls }}{{ if .enabled }}
+  {{- $tls := dict "cert_file" "/etc/gpu-exporter/tls/tls.crt" "key_file" "/etc/gpu-exporter/tls/tls.key" "min_version" .minVersion }}
+  {{- if .clientAuth.enabled }}
+    {{- $_ := set $tls "client_ca_file" (printf "/etc/gpu-exporter/%s/ca.crt" (ternary "client-ca" "tls" (ne .clientAuth.caSecret ""))) }}
+    {{- $_ := set $tls "client_auth_type" "RequireAndVerifyClientCert" }}
+    {{- with .clientAuth.allowedSans }}{{ $_ := set $tls "client_allowed_sans" . }}{{ end }}
+  {{- end }}
+  {{- $_ := set $file "tls_server_config" $tls }}
+{{- end }}{{ end }}
+{{- with .Values.basicAuth.users }}{{ $_ := set $file "basic_auth_users" . }}{{ end }}
+{{- toYaml $file }}
+{{- end }}
+
+{{/* Where an API is in versions, the newest that the cluster has. */}}
+{{- define "gpu-exporter.resourceApi" -}}
+{{- if .Values.dra.apiVersion }}{{ .Values.dra.apiVersion }}
+{{- else if .Capabilities.APIVersions.Has "resource.k8s.io/v1" }}resource.k8s.io/v1
+{{- else if .Capabilities.APIVersions.Has "resource.k8s.io/v1beta2" }}resource.k8s.io/v1beta2
+{{- else }}resource.k8s.io/v1beta1{{ end }}
+{{- end }}
+
+{{/*
+A target is named after its node, as the totals are the node's and go on in the next pod. What names the pod would begin
+series anew with each of them.
+*/}}
+{{- define "gpu-exporter.relabelings" -}}
+- action: replace
+  sourceLabels: [__meta_kubernetes_pod_node_name]
+  targetLabel: instance
+- action: labeldrop
+  regex: pod|container|namespace|service|endpoint
+{{- end }}
