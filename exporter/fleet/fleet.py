@@ -13,6 +13,7 @@ from exporter.fleet.identity import SIMULATED, differ, position, recognised, wai
 from exporter.fleet.processes import Selection
 from exporter.fleet.record import MOST_PREFIXES, CardRecord, FleetRecord, newest, without_workloads
 from exporter.fleet.source import Source
+from exporter.fleet.tallies import left_out, served_elsewhere
 from exporter.fleet.tenancy import RESTART_SECONDS
 from exporter.metrics import Block
 from exporter.model import (
@@ -250,9 +251,14 @@ class Fleet:
             different |= blocks
         for block in different:
             self._bump(block)
-        if different:
-            self._leave_out()
-        published = [source.publish(tuple(devices[name]), now) for name, source in self._providers.items()]
+        if different and (counts := left_out(self._cards.values())) != self._left_out:
+            self._left_out = counts
+            self._bump(Block.EXPORTER)
+        elsewhere = served_elsewhere(self._cards.values()) if self._is_shared else {}
+        published = [
+            source.publish(tuple(devices[name]), elsewhere.get(name, 0), now)
+            for name, source in self._providers.items()
+        ]
         if any(different for _, different in published):
             self._bump(Block.EXPORTER)
         if self._world is None or self._world.versions != self._versions:
@@ -269,15 +275,6 @@ class Fleet:
                 attribution=self._attributed.newest,
             )
         return self._world
-
-    def _leave_out(self) -> None:
-        """Take over how many series the devices have no room for."""
-        left_out: Counter[str] = Counter()
-        for counts in filter(None, (card.left_out for card in self._cards.values())):
-            left_out.update(counts)
-        if left_out != self._left_out:
-            self._left_out = left_out
-            self._bump(Block.EXPORTER)
 
     def _checked(self, source: Source, sample: Sample) -> Sample:
         """Count what went wrong with a sample, and return what is kept of it."""

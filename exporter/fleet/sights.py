@@ -52,6 +52,11 @@ class Sights:
     def get(self, provider: str) -> Sight | None:
         return self._by_provider.get(provider)
 
+    @property
+    def after_lead(self) -> tuple[Sight, ...]:
+        """Those that are less preferred than the one that counts."""
+        return () if self.lead is None else self._all[self._all.index(self.lead) + 1 :]
+
     def see(self, provider: str, rank: int, device: Device, now: float) -> None:
         """Take that a provider lists the device; a lower rank is preferred."""
         sight = self.get(provider)

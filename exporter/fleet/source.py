@@ -33,12 +33,18 @@ class Source:
         self.last_timestamp: float | None = None
         self.changed = True
         """Whether something is to be published before it is time."""
+        self._elsewhere = 0
         self._refreshed_at = -math.inf
         self._published: Snapshot | None = None
 
-    def publish(self, devices: tuple[DeviceSnapshot, ...], now: float) -> tuple[Snapshot, bool]:
-        """Return what is published, and whether the block of the exporter looks different for it."""
+    def publish(self, devices: tuple[DeviceSnapshot, ...], elsewhere: int, now: float) -> tuple[Snapshot, bool]:
+        """Return what is published, and whether the block of the exporter looks different for it.
+
+        `elsewhere`: how many of its devices are those of a preferred provider, and so are not expected of this one.
+        """
         before = self._published
+        if elsewhere != self._elsewhere:
+            self._elsewhere, self.changed = elsewhere, True
         due = self.changed or now - self._refreshed_at >= REFRESH_SECONDS
         if before is not None and not due and _same(before.devices, devices):
             return before, False
@@ -52,7 +58,7 @@ class Source:
             reason=self.reason,
             library_version=self.library_version,
             devices=devices,
-            devices_expected=self.expected,
+            devices_expected=None if self.expected is None else max(0, self.expected - elsewhere),
             last_sample_timestamp=keep.last_sample_timestamp if keep else self.last_timestamp,
             sample_duration_seconds=keep.sample_duration_seconds if keep else dict(self.durations),
             read_failures=keep.read_failures if keep else dict(self.failures.counts),

@@ -121,6 +121,25 @@ def test_cards_wait_for_the_preferred_provider_so_that_labels_are_the_same(first
     assert host.cards["amd1"].sample.utilization_ratio == 0.25
 
 
+def test_cards_that_a_library_serves_are_not_expected_of_drm() -> None:
+    host = Pair(CARD)
+    host.fleet.enumerated("drm", (CARD, Device(vendor="intel", key="i")), host.now)
+    host.fleet.expected("amd", 1)
+    host.fleet.expected("drm", 2)
+    host.both(CARD)
+
+    def expected() -> dict[str, int | None]:
+        return {snapshot.provider: snapshot.devices_expected for snapshot in host.world.snapshots}
+
+    assert expected() == {"amd": 1, "drm": 1, "simulated": None}
+    host.hang("a1", "amd")
+    before = host.versions
+    assert expected() == {"amd": 1, "drm": 2, "simulated": None}
+    host.hang("a1", "amd", state=GpuState.OK)
+    assert expected()["drm"] == 1
+    assert "exporter" in host.bumped(before)
+
+
 def test_cards_of_a_library_that_cannot_be_opened_are_those_of_drm() -> None:
     host = Pair(listed=())
     host.fleet.enumerated("drm", (gpu(2), gpu(1)), host.now)
