@@ -7,30 +7,12 @@ from typing import NamedTuple
 from exporter.doctor.look import Broken, Examination
 from exporter.doctor.surroundings import Fact
 from exporter.model import DeviceSnapshot, GpuState, Snapshot
+from exporter.wording import STATES, advice
 
 LEAST_JOULES = 5.0
 """Below that power and accumulator are not compared: one update of the accumulator may be as much."""
 MOST_APART = 0.5
 """An accumulator that moves by more than this much more or less than power says counts another unit or scope."""
-
-_ADVICE = (
-    ("nvidia-ml-py", "install the package nvidia-ml-py"),
-    ("package amdsmi", "install ROCm's amd-smi-lib of the installed release; the provider drm goes on without it"),
-    ("does not fit", "install the amdsmi package of the same ROCm release as libamd_smi.so"),
-    ("driver", "look whether the kernel module is loaded, and of the same version as the library: lsmod, dmesg"),
-    (
-        "permission",
-        "let the exporter's user open the device nodes: groups video and render, or the container's devices",
-    ),
-    ("unknown error", "restart the container: it has lost its devices"),
-    ("no device", "look whether PCI shows the card: lspci -d ::0300, lspci -d ::0302"),
-)
-_STATES = {
-    GpuState.LOST: "look into dmesg for an XID or a reset; a GPU off the bus needs a reset or a reboot",
-    GpuState.HUNG: "look into dmesg: a call into its driver does not return; other GPUs are read without it",
-    GpuState.STALE: "it is listed and gives no readings: look at the log for the reason",
-    GpuState.RELEASED: "send SIGUSR2 to the daemon to take the devices up again",
-}
 
 
 class Severity(enum.IntEnum):
@@ -79,8 +61,7 @@ def _usable(devices: Sequence[DeviceSnapshot]) -> Iterator[Finding]:
 
 def _provider(snapshot: Snapshot) -> Iterator[Finding]:
     if not snapshot.up and snapshot.wanted:
-        advice = next((advice for words, advice in _ADVICE if words in snapshot.reason), "")
-        yield Finding(Severity.DEGRADED, snapshot.provider, snapshot.reason or "down", advice)
+        yield Finding(Severity.DEGRADED, snapshot.provider, snapshot.reason or "down", advice(snapshot.reason))
     expected = snapshot.devices_expected
     if snapshot.up and expected is not None and len(snapshot.devices) < expected:
         text = f"PCI shows {expected} GPUs and the library lists {len(snapshot.devices)}"
@@ -90,7 +71,7 @@ def _provider(snapshot: Snapshot) -> Iterator[Finding]:
 def _device(device: DeviceSnapshot, broken: Broken) -> Iterator[Finding]:
     name = device.gpu
     if not device.state.answers:
-        yield Finding(Severity.DEGRADED, name, device.state.value, _STATES.get(device.state, ""))
+        yield Finding(Severity.DEGRADED, name, device.state.value, STATES.get(device.state, ""))
     if broken.failed:
         text = f"the driver answered errors for {_listed(broken.failed)}"
         yield Finding(Severity.DEGRADED, name, text, "they are absent on the page, and counted")
@@ -102,8 +83,8 @@ def _device(device: DeviceSnapshot, broken: Broken) -> Iterator[Finding]:
         yield Finding(Severity.DEGRADED, name, text, "the provider drm may: see the kernel's hwmon for this card")
     apart = disagreement(device)
     if apart is not None and abs(apart) > MOST_APART:
-        advice = "its total goes by power as long as the accumulator does not agree"
-        yield Finding(Severity.DEGRADED, name, f"its accumulator {_movement(device, apart)}", advice)
+        goes_on = "its total goes by power as long as the accumulator does not agree"
+        yield Finding(Severity.DEGRADED, name, f"its accumulator {_movement(device, apart)}", goes_on)
 
 
 def disagreement(device: DeviceSnapshot) -> float | None:

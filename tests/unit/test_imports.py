@@ -33,7 +33,10 @@ LAYERS = (
     },
     {"metrics", "providers", "strict_yaml"},
     {"config"},
-    {"announce", "attribution", "captures", "exposition", "fleet", "journal", "supervision", "web", "reference"},
+    {
+        *("announce", "attribution", "captures", "exposition", "fleet", "journal", "supervision", "web", "reference"),
+        "wording",
+    },
     {"daemon", "checks", "serve", "measure", "doctor", "cli", "__main__"},
 )
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
