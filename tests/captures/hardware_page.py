@@ -63,6 +63,14 @@ BESIDE = frozenset(
 )
 """Fields that go with another one, and those that are not read here."""
 
+_LEGEND = {
+    "L": "the vendor's library: NVML, AMD SMI",
+    "T": "`gpu_metrics`, the table that AMD's firmware gives to the kernel",
+    "H": "hwmon, the kernel's sensors",
+    "S": "other files of sysfs",
+    "F": "fdinfo of the processes",
+    "K": "KFD, AMD's driver for compute",
+}
 _LETTERS = {"library": "L", "gpu_metrics": "T", "hwmon": "H", "sysfs": "S", "fdinfo": "F", "kfd": "K"}
 _OF_PROVIDER = {"nvidia": "L", "amd": "L", "drm": "S"}
 _TABLES = (
@@ -90,13 +98,7 @@ the kernel answer on a host with that model, at two moments. The pages that come
 
 | sign | the reading comes from |
 | --- | --- |
-| L | the vendor's library: NVML, AMD SMI |
-| T | `gpu_metrics`, the table that AMD's firmware gives to the kernel |
-| H | hwmon, the kernel's sensors |
-| S | other files of sysfs |
-| F | fdinfo of the processes |
-| K | KFD, AMD's driver for compute |
-
+{legend}
 How a sign is written says who has seen such an answer:
 
 | written | the answer |
@@ -106,7 +108,8 @@ How a sign is written says who has seen such an answer:
 | (L) | is by documentation alone: the model is known to have it, and the figures are filled in |
 
 A mark behind the sign: `=` the accumulator stands still, and joules come from power. An empty cell: the model does not
-tell it, or nobody has shown that it does. A recording of a model, whether it is in the list or not, is welcome:
+tell it, or nobody has shown that it does. Files of processes are not part of a capture, so that processes are here where
+the library lists them, and not where they are found in /proc. A recording of a model, whether it is in the list or not, is welcome:
 `gpu-exporter doctor --json` has one of each provider under `captures`, without serial numbers, UUIDs and names.
 """
 
@@ -141,7 +144,9 @@ def readings_of(one: Played) -> dict[str, str]:
 def page() -> str:
     """Return docs/hardware.md."""
     every = [played(path) for path in PATHS]
-    parts = [_HEAD]
+    used = set("".join(sign for one in every for sign in readings_of(one).values()))
+    legend = "".join(f"| {letter} | {text} |\n" for letter, text in _LEGEND.items() if letter in used)
+    parts = [_HEAD.format(legend=legend)]
     left = every
     for title, prefix in _TABLES:
         chosen = [one for one in left if one.name.startswith(prefix)]
