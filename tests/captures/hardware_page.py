@@ -108,9 +108,11 @@ How a sign is written says who has seen such an answer:
 | (L) | is by documentation alone: the model is known to have it, and the figures are filled in |
 
 A mark behind the sign: `=` the accumulator stands still, and joules come from power. An empty cell: the model does not
-tell it, or nobody has shown that it does. Files of processes are not part of a capture, so that processes are here where
-the library lists them, and not where they are found in /proc. A recording of a model, whether it is in the list or not, is welcome:
-`gpu-exporter doctor --json` has one of each provider under `captures`, without serial numbers, UUIDs and names.
+tell it, or nobody has shown that it does. Files of processes are no part of a capture: processes are here where the
+library lists them, and not where they are found in /proc.
+
+A recording of a model, whether it is in the list or not, is welcome: `gpu-exporter doctor --json` has one of each
+provider under `captures`, without serial numbers, UUIDs and names.
 """
 
 
