@@ -11,6 +11,7 @@ from exporter.fleet.charging import Charging, Seen, load_of
 from exporter.fleet.choice import metering
 from exporter.fleet.counters import Integral, ThrottleSeconds
 from exporter.fleet.events import EventCounts
+from exporter.fleet.explain import Explanation, explain
 from exporter.fleet.meter import Meter
 from exporter.fleet.processes import Selection, Shown
 from exporter.fleet.record import CardRecord
@@ -97,6 +98,11 @@ class Card:
             unseen_seconds=0.0 if self.sights.lost_since is None else now - self.sights.lost_since,
             tenancy=self._charging.tenancy.record(),
         )
+
+    def explain(self, now: float) -> Explanation | None:
+        """Say why it shows what it shows; None: nothing of it was published yet."""
+        shown = self._published
+        return None if shown is None else explain(shown, self.sights, self._meter.decisions(), now)
 
     def let_go(self) -> None:
         """Be released."""

@@ -9,6 +9,7 @@ from exporter.config import AttributionConfig, ProcessesConfig, SamplingConfig
 from exporter.fleet.attributed import Attributed
 from exporter.fleet.bounds import MOST_LISTED, bounded
 from exporter.fleet.card import Card
+from exporter.fleet.explain import Explanation
 from exporter.fleet.identity import SIMULATED, differ, position, recognised, waits
 from exporter.fleet.processes import Selection
 from exporter.fleet.record import MOST_PREFIXES, CardRecord, FleetRecord, newest, without_workloads
@@ -275,6 +276,11 @@ class Fleet:
                 attribution=self._attributed.newest,
             )
         return self._world
+
+    def explain(self, gpu: str, now: float) -> Explanation | None:
+        """Say why the GPU with this label shows what it shows at monotonic time `now`; None: there is none."""
+        self.world(now)
+        return next((card.explain(now) for card in self._cards.values() if card.gpu == gpu), None)
 
     def _checked(self, source: Source, sample: Sample) -> Sample:
         """Count what went wrong with a sample, and return what is kept of it."""

@@ -1,11 +1,14 @@
 """Which ledgers a device has, and which of its readings go into them."""
 
+from collections.abc import Iterator
+
 import msgspec
 
 from exporter.config import SamplingConfig, is_averaged
 from exporter.energy import EnergyReading, Ledger, advance, detached
 from exporter.energy.reboot import after_reboot, awaits_reading
 from exporter.fleet.record import MeterRecord
+from exporter.fleet.trail import Decision, Trail, Why
 from exporter.model import EnergyAccount, Sample, Scope
 
 _OWN: frozenset[Scope] = frozenset({"gpu", "package"})
@@ -23,6 +26,8 @@ class Meter:
         self._scope_of_power = False
         self._period = sampling.energy_period(averaged=False)
         self._start_timestamp = 0.0
+        self._trail = Trail()
+        """Of its own ledger."""
 
     def observe(
         self, sample: Sample, at: float, wall: float, temperature: float | None, utilization: float | None
@@ -38,8 +43,9 @@ class Meter:
             if self._ledger is None:
                 self._ledger = Ledger.start()
                 self._start_timestamp = wall
+            before = self._ledger
             self._ledger = advance(
-                self._ledger,
+                before,
                 EnergyReading(
                     at=at,
                     period_seconds=self._period,
@@ -52,11 +58,12 @@ class Meter:
                     utilization_ratio=utilization,
                 ),
             )
+            self._trail.note(before, self._ledger, power, counter)
         self._observe_module(sample, at)
 
     def detach(self) -> None:
         """Another provider reads the device from here on: no step spans the two."""
-        self._ledger = self._ledger and detached(self._ledger)
+        self._detach()
         self._module = self._module and detached(self._module)
         self._scope, self._scope_of_power = None, False
 
@@ -78,6 +85,8 @@ class Meter:
         self._ledger = _awaiting(record.ledger, now)
         self._module = _awaiting(record.module, now)
         self._scope, self._scope_of_power = record.scope, record.scope_of_power
+        if self._ledger is not None:
+            self._trail.mark(self._ledger, self._ledger, now, Why.RESTORED)
 
     def account(self) -> EnergyAccount | None:
         """Return what is published; None: the device never showed power or an accumulator of its own."""
@@ -97,6 +106,10 @@ class Meter:
             faults=msgspec.structs.asdict(ledger.faults),
             start_timestamp=self._start_timestamp,
         )
+
+    def decisions(self) -> Iterator[Decision]:
+        """Yield what its own ledger made of its newest readings, the newest first."""
+        return self._trail.decisions()
 
     @property
     def progress(self) -> tuple[float, float] | None:
@@ -120,9 +133,15 @@ class Meter:
             and sample.energy_counter_scope in _OWN
         ):
             scope = sample.energy_counter_scope
-        if scope != self._scope and self._ledger is not None:
-            self._ledger = detached(self._ledger)
+        if scope != self._scope:
+            self._detach()
         self._scope = scope
+
+    def _detach(self) -> None:
+        before = self._ledger
+        if before is not None:
+            self._ledger = detached(before)
+            self._trail.mark(before, self._ledger, before.at, Why.DETACHED)
 
     def _observe_module(self, sample: Sample, at: float) -> None:
         counter, size = sample.module_energy_counter_joules, None

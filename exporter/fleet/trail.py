@@ -87,8 +87,10 @@ class Trail:
     def mark(self, before: Ledger, after: Ledger, at: float | None, why: Why) -> None:
         """Add a decision that no reading made: why is DETACHED or RESTORED. `at` None: there was no reading yet."""
         if at is not None:
-            settled = after.books.integrated.value - before.books.integrated.value
-            self._add(at, None, None, 0.0, settled, 0.0, after.books.credit, why)
+            was, books = before.books, after.books
+            settled = books.integrated.value - was.integrated.value
+            gap = books.gap_seconds.value - was.gap_seconds.value
+            self._add(at, None, None, 0.0, settled, gap, books.credit, why)
 
     def decisions(self) -> Iterator[Decision]:
         """Yield the newest first."""
@@ -96,8 +98,7 @@ class Trail:
             at, power, counter, hardware, integrated, gap, credit, why = _PLACE.unpack_from(
                 self._places, number % LENGTH * _PLACE.size
             )
-            known = (None if math.isnan(value) else value for value in (power, counter))
-            yield Decision(at, *known, hardware, integrated, gap, credit, Why(int(why)))
+            yield Decision(at, _known(power), _known(counter), hardware, integrated, gap, credit, Why(int(why)))
 
     def _add(
         self,
@@ -123,6 +124,10 @@ class Trail:
             why,
         )
         self._count += 1
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 # Plain numbers: members of a flag are joined by a call into Python, ten times a second for each device.

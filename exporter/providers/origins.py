@@ -1,4 +1,4 @@
-"""Which call of a vendor's library, or which file of the kernel, does a provider have a reading from?
+"""From which call of a vendor's library, or which file of the kernel, a provider has a reading.
 
 For people who want to ask the same at a terminal. Kept beside the providers and held to what they do by a test: each
 word is one that the provider's code says, and `*` stands for what it puts in. What is named first is asked first.
