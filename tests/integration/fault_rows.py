@@ -28,7 +28,7 @@ LOAD = {"nvidia": "nvmlDeviceGetUtilizationRates", "amd": "amdsmi_get_gpu_activi
 LIST = {"nvidia": "nvmlDeviceGetComputeRunningProcesses_v3", "amd": "amdsmi_get_gpu_process_list"}
 INIT = {"nvidia": "nvmlInitWithFlags", "amd": "amdsmi_init"}
 SHUTDOWN = {"nvidia": "nvmlShutdown", "amd": "amdsmi_shut_down"}
-FIVE_A_SECOND = {"nvidia": "nvmlDeviceGetTemperatureThreshold", "amd": "amdsmi_get_clock_info"}
+FIVE_A_SECOND = {"nvidia": "nvmlDeviceGetClockInfo", "amd": "amdsmi_get_clock_info"}
 """Calls that are made about so often with the intervals of the bench: what leaks has to pass the limit, and not twice
 the limit, between two looks of the supervisor."""
 OFTEN = {
@@ -318,7 +318,7 @@ def of_nvidia() -> Iterator[Row]:
         down=all_in("stale"),
         hold=0.0,
     )
-    leak = faults("{kind: leak_memory, call: nvmlDeviceGetTemperatureThreshold, bytes: 1000000}")
+    leak = faults(f"{{kind: leak_memory, call: {FIVE_A_SECOND['nvidia']}, bytes: 1000000}}")
     yield Row("memory leaks in each call", "nvidia", leak, restarted("recycle"), hold=0.0)
     yield Row(
         "library and module differ in version",

@@ -9,8 +9,9 @@ import pytest
 
 from exporter.model import Fabric, Group, LinkSample, Sample
 from exporter.providers.simulated.schema import FaultSpec, Partition, Texts, Values
+from tests.integration.daemon import Daemon, Samples
 from tests.integration.nvidia import SECONDS, Session, Start, constant, first, machine
-from tests.native.plan import write_plan
+from tests.native.plan import standin_environment, write_plan
 
 STATE = (Group.ENERGY, Group.STATE)
 
@@ -160,3 +161,29 @@ def test_bytes_over_pcie_wrap_and_are_widened(start: Start, plan: Path) -> None:
         assert served.read(device, Group.STATE).pcie_transmit_bytes == 0.0
         machine_at(5 * 2.0**32 + 4)
         assert served.read(device, Group.STATE).pcie_transmit_bytes == 100.0
+
+
+def test_the_page_counts_errors_by_code_and_keeps_them_over_a_loss(
+    start_daemon: Callable[..., Daemon], plan: Path
+) -> None:
+    sane = machine(constant("H100-SXM"))
+    write_plan(plan, sane)
+    config = plan.with_name("config.yaml")
+    config.write_text("sampling: {state_seconds: 0.5, profiling_seconds: 1, pcie_bytes: true}\n")
+    daemon = start_daemon("--provider", "nvidia", "--config.file", str(config), env={**standin_environment(plan)})
+    page = daemon.scrape_until(lambda page: page.all("gpu_sm_active_ratio"))
+    codes = {labels["code"]: value for labels, value in page.all("gpu_error_events_total")}
+    assert codes["79"] == 0.0
+    assert {labels["kind"] for labels, _ in page.all("gpu_interconnect_link_up")} == {"nvlink"}
+    assert len(page.all("gpu_interconnect_receive_bytes_total")) == 18
+    assert page.all("gpu_pcie_transmit_bytes_total")
+    now = time.monotonic() - sane.epoch
+    faults = (xid(79, now), FaultSpec(kind="lost", from_seconds=now + 0.01))
+    write_plan(plan, machine(constant("H100-SXM", faults=faults), age=now))
+
+    def told(page: Samples) -> bool:
+        counts = {labels["code"]: value for labels, value in page.all("gpu_error_events_total")}
+        return counts["79"] == 1.0 and page.value("gpu_up") == 0.0
+
+    page = daemon.scrape_until(told)
+    assert {labels["code"] for labels, _ in page.all("gpu_error_event_last_timestamp_seconds")} == {"79"}

@@ -122,7 +122,7 @@ class NvidiaProvider:
         asked = awake if asleep else range(self._count())
         reasons = {self._list(place, found, twins) for place in asked} - {""}
         for address in asleep:
-            gpu = self._at(address) or Gpu(device=sketch(address, self._context.root), handle=None)
+            gpu = self._at(address) or Gpu(device=sketch(address, self._context.root), handle=None, may_sleep=True)
             found.setdefault(gpu.device.key, gpu)
         with_packages(found.values())
         # One whose address was its key, for want of a UUID, is the one that says its UUID there by now.
@@ -161,8 +161,10 @@ class NvidiaProvider:
         if gpu is None or gpu.may_sleep or Group.STATE in groups:
             if is_suspended(self._context.root, device.pci_address):
                 self._let_sleep(device.key)
+                if gpu is not None:
+                    gpu.may_sleep = True
                 return Sample(device=device if gpu is None else gpu.device, asleep=True)
-            if gpu is not None:
+            if gpu is not None and not gpu.may_sleep:
                 gpu.may_sleep = may_sleep(self._context.root, device.pci_address)
         try:
             if gpu is None or gpu.handle is None:
@@ -242,6 +244,7 @@ class NvidiaProvider:
         before = self._gpus.get(gpu.device.key) or self._namesake(gpu.device)
         if before is not None:
             gpu.module_counter |= before.module_counter
+            gpu.may_sleep |= before.may_sleep
             gpu.links, gpu.links_learned, gpu.links_seen = before.links, before.links_learned, before.links_seen
             gpu.returned = before.returned or before.handle is None
             if gpu.lost or gpu.device.key != before.device.key:

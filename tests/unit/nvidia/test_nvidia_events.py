@@ -192,6 +192,9 @@ def suspended(root: Path, state: str, address: str = "0000:01:00.0") -> None:
     (device / "power").mkdir(parents=True, exist_ok=True)
     (device / "power/runtime_status").write_text(f"{state}\n")
     (device / "power/control").write_text("auto\n")
+    (root / "sys/bus/pci/drivers/nvidia").mkdir(parents=True, exist_ok=True)
+    if not (device / "driver").exists():
+        (device / "driver").symlink_to("../../drivers/nvidia")
     (device / "vendor").write_text("0x10de\n")
     (device / "class").write_text("0x030200\n")
 
@@ -238,6 +241,25 @@ def test_gpu_that_fell_asleep_all_the_same_is_let_go(tmp_path: Path) -> None:
     assert isinstance(provider, NvidiaProvider)
     provider._xids.listen_once()
     assert [each.freed for each in library.event_sets] == [True]
+    provider.close()
+
+
+def test_gpu_that_sleeps_is_looked_at_before_each_read_whatever_was_thought_of_it(tmp_path: Path) -> None:
+    suspended(tmp_path, "active")
+    runtime_d3(tmp_path, "Not supported")
+    library = FakeNvml(reporting())
+    provider = opened(library, root=tmp_path)
+    device = only(provider)
+    provider.read(device, ENERGY)
+    suspended(tmp_path, "suspended")
+    assert provider.read(device, STATE).asleep
+    library.calls.clear()
+    assert provider.read(device, ENERGY).asleep
+    provider.devices()
+    assert provider.read(device, ENERGY).asleep
+    assert not [call for call in library.calls if call.startswith("nvmlDevice")]
+    suspended(tmp_path, "active")
+    assert provider.read(device, ENERGY).power_watts == 70.0
     provider.close()
 
 
