@@ -38,8 +38,9 @@ CEILINGS = {
     **dict.fromkeys(("Sights._said{}{}", "Sights._said{}{}{}"), FIELDS),
 }
 """Of what fills so slowly, or so seldom, that the first half does not see it full."""
-SLACK = 1.1
-"""How much more than in the first half may be found in the second, where what comes is a matter of chance."""
+SLACK = 1.3
+"""How much more than in the first half may be found in the second, where what comes is a matter of chance: what grows
+without end is twice as large."""
 
 
 def resident() -> int:
@@ -102,9 +103,7 @@ def test_nothing_grows_in_a_week_of_churn(tmp_path: Path, record_property: Calla
         if size > max(SLACK * first.containers.get(path, 0) + 16, CEILINGS.get(path, 0))
     }
     assert not grown
-    # How many of the longest lists of processes are kept at the moment of a look is a matter of chance.
-    assert second.reached <= 1.3 * first.reached
-    for name in ("series", "page_bytes", "journal_bytes"):
+    for name in ("reached", "series", "page_bytes", "journal_bytes"):
         assert getattr(second, name) <= SLACK * getattr(first, name) + 100, name
     assert second.resident - first.resident < 16 << 20
     assert second.journal_bytes < MAX_BYTES
