@@ -31,6 +31,8 @@ EVERYTHING = Config(
         load_seconds=2.0,
         state_seconds=3.0,
         processes_seconds=4.0,
+        profiling_seconds=10.0,
+        pcie_bytes=True,
         deadline_seconds=5.0,
         open_deadline_seconds=6.0,
     ),

@@ -21,7 +21,7 @@ SECONDS = 10.0
 """More than any file takes, on a machine that is busy."""
 _KEY = r"([\w.-]+|\".*\")(\[\d+\])*"
 PLACE = re.compile(
-    rf"line \d+(, column \d+)?: |{_KEY}(\.{_KEY})*: |the file: "
+    rf"line \d+(, column \d+)?: |({_KEY}|(\[\d+\])+)(\.{_KEY})*: |the file: "
     r"|larger than \d+ MiB|not UTF-8 text \(byte \d+\)|and more like these"
 )
 """What stands behind the name of the file in a message: where in it, or what is wrong with all of it."""

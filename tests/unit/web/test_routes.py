@@ -101,7 +101,10 @@ def test_the_page_can_be_at_the_root() -> None:
     [
         ("collect[]=energy", ["energy"]),
         ("collect%5B%5D=load&collect[]=energy&collect[]=energy", ["energy", "load"]),
-        ("exclude[]=processes&exclude[]=exporter", ["device", "energy", "load", "partitions", "state", "workloads"]),
+        (
+            "exclude[]=processes&exclude[]=exporter",
+            ["device", "energy", "load", "partitions", "profiling", "state", "workloads"],
+        ),
         ("&".join(f"exclude[]={block}" for block in Block), []),
         ("name[]=x&target=y", "all"),
         ("", "all"),
