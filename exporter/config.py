@@ -18,7 +18,9 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 
 HEALTHY = "/-/healthy"
 READY = "/-/ready"
-RESERVED_PATHS = ("/", HEALTHY, READY)
+DEVICES = "/device"
+"""Below it each GPU has a page of its own."""
+RESERVED_PATHS = ("/", HEALTHY, READY, DEVICES)
 
 _AVERAGED_WINDOW_SECONDS = 0.5
 _AVERAGED_PERIOD_SECONDS = 1.0
@@ -62,7 +64,7 @@ def _address(address: str) -> str | None:
 
 
 def _path(path: str) -> str | None:
-    if path in RESERVED_PATHS:
+    if path in RESERVED_PATHS or path.startswith(f"{DEVICES}/"):
         return f"{path} is served already"
     # Clients take /. and /.. away before they ask.
     if not re.fullmatch(r"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]+)+", path):

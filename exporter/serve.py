@@ -81,6 +81,8 @@ async def _serve(config: Config, read: Callable[[], Config], guard: "Guard | Non
         time.time,
         config.web.telemetry_path,
         alive=lambda: turns(time.monotonic(), supervisor.turned_at),
+        explain=lambda gpu: fleet.explain(gpu, time.monotonic()),
+        host=socket.gethostname(),
     )
     try:
         server = await listen(

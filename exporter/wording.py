@@ -5,12 +5,13 @@ from types import MappingProxyType
 from typing import Any
 
 from exporter.fleet.explain import Verdict
+from exporter.fleet.trail import Decision, Why
 from exporter.model import GpuState
 
 _UNITS = {"watts": "W", "joules": "J", "celsius": "°C", "seconds": "s"}
 _MOST_SHOWN = 4
 _THOUSANDS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-JOULES_PER_KILOWATT_HOUR = 3.6e6
+_JOULES_PER_KILOWATT_HOUR = 3.6e6
 
 VERDICTS: Mapping[Verdict, str] = MappingProxyType(
     {
@@ -84,7 +85,8 @@ def joules(amount: float) -> str:
 
 def kilowatt_hours(amount: float) -> str:
     """Return an amount of joules in the unit that is paid for."""
-    return f"{amount / JOULES_PER_KILOWATT_HOUR:.4g} kWh"
+    amount /= _JOULES_PER_KILOWATT_HOUR
+    return f"{amount:.4f} kWh" if amount < 1 else f"{amount:.5g} kWh"
 
 
 def duration(seconds: float) -> str:
@@ -106,3 +108,52 @@ def _number(name: str, value: float) -> str:
     if unit == "hertz":
         return f"{value / 1e6:.0f} MHz"
     return f"{value:.10g} {_UNITS.get(unit, '')}".rstrip()
+
+
+_WHY: Mapping[Why, str] = MappingProxyType(
+    {
+        Why.BEGUN: "first reading: nothing before it to count from",
+        Why.RESTORED: "went on from the journal",
+        Why.DETACHED: "read from another sensor from here on, which has to earn trust anew",
+        Why.CREDIT: "accumulator stands still: power counts in its place",
+        Why.CATCH_UP: "accumulator went on after standing still, less what power was credited",
+        Why.RESET: "accumulator was reset: power counts for this step",
+        Why.JUMP: "accumulator jumped by more than the power limit allows: power counts for this step",
+        Why.UNTOLD: "accumulator may have turned over meanwhile: its step cannot be told",
+        Why.GAP: "gap: nobody knows the energy of these seconds",
+    }
+)
+_FOUND: Mapping[Why, str] = MappingProxyType(
+    {
+        Why.QUALIFIED: "accumulator agrees with power: the total follows it from here on",
+        Why.DISQUALIFIED: "accumulator disagrees with power: the total follows power from here on",
+        Why.STUCK: "power reading was found to be stuck",
+    }
+)
+
+
+def why(decision: Decision) -> str:
+    """Return what the ledger made of a reading, and why."""
+    reasons = decision.why
+    said = [words for reason, words in _WHY.items() if reason in reasons]
+    if not reasons & (Why.CATCH_UP | Why.RESET | Why.JUMP | Why.UNTOLD | Why.CREDIT | Why.BEGUN):
+        said.append(_usual(decision))
+    said += [words for reason, words in _FOUND.items() if reason in reasons]
+    return "; ".join(filter(None, said))
+
+
+def _usual(decision: Decision) -> str:
+    """Return what happens nearly always."""
+    reasons = decision.why
+    if reasons & (Why.DETACHED | Why.RESTORED):
+        return ""
+    trusted = Why.TRUSTED in reasons
+    if Why.STEP in reasons:
+        return "step of the accumulator" if trusted else "accumulator moved, but is not trusted: power counts"
+    if Why.UNCHANGED in reasons:
+        return (
+            "accumulator unchanged: the next step has this time in it"
+            if trusted
+            else "accumulator unchanged: power counts"
+        )
+    return "accumulator gave no value" if trusted else "power counts"

@@ -3,14 +3,17 @@
 from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qs, unquote
 
-from exporter.config import HEALTHY, READY
+from exporter.config import DEVICES, HEALTHY, READY
 from exporter.exposition import Format
+from exporter.fleet.explain import Explanation
 from exporter.metrics import Block
 from exporter.model import World
-from exporter.web import status
+from exporter.web import html
+from exporter.web.device import device_page
 from exporter.web.messages import Handler, Request, Response, plain
 from exporter.web.negotiation import accepts_gzip, negotiate
 from exporter.web.readiness import readiness
+from exporter.web.status import REFRESH_SECONDS, landing_page
 
 PROBES = frozenset({HEALTHY, READY})
 
@@ -19,15 +22,11 @@ MAX_NAMES = 5
 MAX_NAME = 16
 """What of the unknown names is said again: enough to see the mistake."""
 
+_OF_DEVICE = f"{DEVICES}/"
+_STATUS_HEADERS = (*html.HEADERS, ("Refresh", str(REFRESH_SECONDS)))
+
 Page = Callable[[Format, frozenset[Block] | None, bool], Awaitable[bytes]]
 """Format, blocks (None: all), gzip -> the page as it is sent."""
-
-_HTML_HEADERS = (
-    ("Content-Type", "text/html; charset=utf-8"),
-    ("Cache-Control", "no-store"),
-    ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
-    ("X-Content-Type-Options", "nosniff"),
-)
 
 
 class BadQueryError(ValueError):
@@ -40,41 +39,47 @@ def build(
     wall: Callable[[], float],
     telemetry_path: str = "/metrics",
     alive: Callable[[], bool] = lambda: True,
+    explain: Callable[[str], Explanation | None] = lambda gpu: None,  # noqa: ARG005 -- of the one that explains
+    host: str = "",
 ) -> Handler:
     """Return the handler of all paths.
 
-    `wall` gives Unix time, against which the ages of samples are told; `alive` tells whether the daemon does its work.
+    `wall` gives Unix time, against which the ages of samples are told; `alive` tells whether the daemon does its work;
+    `explain` gives what is to be said of the GPU with a label; `host`: its name, for people with several.
     """
 
-    async def metrics(request: Request) -> Response:
-        try:
-            blocks = parse_blocks(request.query)
-        except BadQueryError as error:
-            return plain(400, str(error))
-        chosen = negotiate(request.headers.get("accept"))
-        gzip = accepts_gzip(request.headers.get("accept-encoding"))
-        body = await page(chosen, blocks, gzip)
-        encoding = (("Content-Encoding", "gzip"),) if gzip else ()
-        return Response(
-            200, (("Content-Type", chosen.content_type), ("Vary", "Accept, Accept-Encoding"), *encoding), body
-        )
+    def for_people(path: str) -> Response:
+        if path == "/":
+            return Response(200, _STATUS_HEADERS, landing_page(world(), telemetry_path, wall(), host))
+        explained = explain(path.removeprefix(_OF_DEVICE)) if path.startswith(_OF_DEVICE) else None
+        return plain(404) if explained is None else Response(200, html.HEADERS, device_page(explained, wall()))
 
     async def handler(request: Request) -> Response:
         if request.method not in {"GET", "HEAD"}:
             return plain(405, headers=(("Allow", "GET, HEAD"),))
         path = unquote(request.path)
         if path == telemetry_path:
-            return await metrics(request)
-        if path == "/":
-            return Response(200, _HTML_HEADERS, status.landing_page(world(), telemetry_path, wall()))
+            return await _metrics(page, request)
         if path == HEALTHY:
             return plain(200, "healthy") if alive() else plain(503, "the workers are not supervised")
         if path == READY:
             ready, text = readiness(world(), wall())
             return plain(200 if ready else 503, text)
-        return plain(404)
+        return for_people(path)
 
     return handler
+
+
+async def _metrics(page: Page, request: Request) -> Response:
+    try:
+        blocks = parse_blocks(request.query)
+    except BadQueryError as error:
+        return plain(400, str(error))
+    chosen = negotiate(request.headers.get("accept"))
+    gzip = accepts_gzip(request.headers.get("accept-encoding"))
+    body = await page(chosen, blocks, gzip)
+    encoding = (("Content-Encoding", "gzip"),) if gzip else ()
+    return Response(200, (("Content-Type", chosen.content_type), ("Vary", "Accept, Accept-Encoding"), *encoding), body)
 
 
 def parse_blocks(query: str) -> frozenset[Block] | None:

@@ -26,6 +26,7 @@ TARGETS = (
         b"/\xff\xfe",
     ),
     *(b"/metrics?collect[]=energy", b"/metrics?collect%5B%5D=%00", b"/metrics?" + b"a=b&" * 500, b"/" + b"a" * 9_000),
+    *(b"/device/sim0", b"/device/sim0?x", b"/device/", b"/device/%00", b"/device/" + b"a" * 3_000, b"/device/<b>%22"),
     *(b"/metrics?collect[]=" + b"x" * 3_000, b"/metrics ?", b"/m\r\nX: y", b"/<script>", b"/\x1b[2J", b"/metrics?%"),
 )
 VERSIONS = (b"HTTP/1.1",) * 6 + (

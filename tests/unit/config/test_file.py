@@ -139,6 +139,8 @@ providers: [nvida]
         ("web: {listen_addresses: localhost:1}", 'web.listen_addresses: expected a list, got "localhost:1"'),
         ("web: {listen_addresses: [9000]}", "web.listen_addresses[0]: expected text, got 9000"),
         ("web: {telemetry_path: /-/ready}", "web.telemetry_path: /-/ready is served already"),
+        ("web: {telemetry_path: /device}", "web.telemetry_path: /device is served already"),
+        ("web: {telemetry_path: /device/x}", "web.telemetry_path: /device/x is served already"),
         ("web: {telemetry_path: /a/..}", 'web.telemetry_path: expected a path such as /metrics, got "/a/.."'),
         ("web: {telemetry_path: /./a}", 'web.telemetry_path: expected a path such as /metrics, got "/./a"'),
         ("log: {level: loud}", 'log.level: expected one of debug, error, info, warn, got "loud"'),

@@ -12,6 +12,7 @@ from exporter.metrics import Block
 from exporter.model import Device, DeviceSnapshot, GpuState, Sample, Snapshot, World
 from exporter.web import routes
 from exporter.web.messages import Request, Response
+from tests.unit.fleet.hosts import Host, card
 
 NOW = 1_800_000_000.0
 
@@ -64,6 +65,14 @@ def ask(
 ) -> Response:
     handler = routes.build(echo, lambda: seen, lambda: NOW, telemetry_path)
     return asyncio.run(handler(Request(method, path, query, headers or {})))
+
+
+def ask_explained(path: str, host: Host, method: str = "GET") -> Response:
+    """Ask for a page of a host with GPUs that can be explained."""
+    handler = routes.build(
+        echo, lambda: host.world, lambda: NOW, explain=lambda gpu: host.fleet.explain(gpu, host.now), host="node-7"
+    )
+    return asyncio.run(handler(Request(method, path)))
 
 
 def header(response: Response, name: str) -> str | None:
@@ -188,3 +197,30 @@ def test_it_is_ready_as_readiness_says_and_says_why_not() -> None:
 
 def test_the_probes_are_the_paths_that_answer_as_probes() -> None:
     assert {path: ask(path).status for path in routes.PROBES} == {"/-/healthy": 200, "/-/ready": 200}
+
+
+def test_the_status_page_comes_anew_by_itself_and_is_kept_by_nobody() -> None:
+    response = ask("/")
+    assert (response.status, header(response, "Refresh")) == (200, "5")
+    assert header(response, "Cache-Control") == "no-store"
+    assert header(response, "Content-Type") == "text/html; charset=utf-8"
+
+
+def test_each_gpu_has_a_page_of_its_own_which_stays() -> None:
+    host = Host(card(1))
+    assert b"GPUs of node-7" in ask_explained("/", host).body
+    response = ask_explained("/device/nvidia0", host)
+    assert response.status == 200
+    assert b"<h1>nvidia0 " in response.body
+    assert header(response, "Refresh") is None
+    assert (header(response, "Content-Security-Policy") or "").startswith("default-src 'none'; style-src 'sha256-")
+    assert ask_explained("/device/nvidia%30", host).status == 200
+    assert ask_explained("/device/nvidia0", host, "POST").status == 405
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/device", "/device/", "/device/nvidia1", "/device/nvidia0/", "/device//nvidia0", "/devices/nvidia0", "/nvidia0"],
+)
+def test_there_is_no_page_of_a_gpu_that_there_is_not(path: str) -> None:
+    assert ask_explained(path, Host(card(1))).status == 404
