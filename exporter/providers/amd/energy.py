@@ -92,6 +92,7 @@ def _choose(info: Mapping[str, Any], readings: Readings) -> _Power:
 def _read_counter(calls: Calls, package: Package, readings: Readings) -> tuple[float | None, float | None]:
     raw = mapping(calls.reading(readings, "energy_counter_joules", "amdsmi_get_energy_count", package.handle))
     ticks = raw.get("energy_accumulator", raw.get("power"))  # `power` up to ROCm 6.3
-    joules = readings.number("energy_counter_joules", ticks, JOULES, per=_TICKS_PER_JOULE, bits=64)
+    # Radeons leave it at 0 (seen on RX 9070), which one that counts has passed before its driver is loaded.
+    joules = readings.number("energy_counter_joules", ticks, JOULES, per=_TICKS_PER_JOULE, bits=64) or None
     at = readings.number("energy_counter_at", raw.get("timestamp") or None, _NANOSECONDS, 1.0, bits=64)
     return joules, None if joules is None or at is None else at * 1e-9

@@ -68,7 +68,7 @@ def test_up_to_rocm_6_3_power_is_looked_for_in_the_metrics_too(info: Any) -> Non
     assert read(gpu(power_info=info, gpu_metrics_info=metrics), version=(25, 3, 0)).power_watts is None
 
 
-@given(st.integers(0, 2**62))
+@given(st.integers(1, 2**62))
 @pytest.mark.parametrize("key", ["power", "energy_accumulator"])
 def test_a_tick_is_a_65536th_of_a_joule(key: str, ticks: int) -> None:
     count = {key: ticks, "counter_resolution": 15.300000190734863, "timestamp": 3824190842400799}
@@ -80,6 +80,11 @@ def test_a_tick_is_a_65536th_of_a_joule(key: str, ticks: int) -> None:
 
 def test_an_accumulator_that_is_all_ones_is_absent() -> None:
     sample = read(gpu(energy_count={"energy_accumulator": 2**64 - 1, "timestamp": 5}))
+    assert (sample.energy_counter_joules, sample.energy_counter_at, sample.rejected) == (None, None, ())
+
+
+def test_an_accumulator_at_zero_does_not_count() -> None:
+    sample = read(gpu(energy_count={"energy_accumulator": 0, "timestamp": 115756787021127}))
     assert (sample.energy_counter_joules, sample.energy_counter_at, sample.rejected) == (None, None, ())
 
 
