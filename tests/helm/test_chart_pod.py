@@ -21,11 +21,11 @@ NOTHING = "0000000000000000"
 
 
 def scrape(made: Pod, wanted: str) -> Samples:
-    """Return the page, once it has that series."""
+    """Return the page, once a series of that name is above 0."""
 
     def look() -> Samples | None:
         page = Samples(made.get(URL) or "")
-        return page if wanted in page else None
+        return page if any(value > 0 for _, value in page.all(wanted)) else None
 
     return made.until(look)
 

@@ -7,7 +7,6 @@ says that they have.
 import json
 import re
 import signal
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from exporter.providers.simulated.machine import Machine
 from exporter.providers.simulated.scenario import load_scenario
 from tests.helm.chart import NAMESPACE, Object, of_kind, render
 from tests.helm.kubelet import NODE, Node
-from tests.integration.daemon import Daemon, Samples
+from tests.integration.daemon import Daemon, Samples, address
 from tests.integration.prometheus import Server, find, running
 
 pytestmark = pytest.mark.integration
@@ -91,7 +90,7 @@ def snake(rule: Mapping[str, Any]) -> dict[str, Any]:
     return {re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", key): value for key, value in rule.items()}
 
 
-def announce(targets: Path, name: str, port: int) -> None:
+def announce(targets: Path, name: str, place: str) -> None:
     """Tell Prometheus what the API server would: of one pod, as the one before is gone."""
     labels = {
         "__meta_kubernetes_namespace": NAMESPACE,
@@ -101,22 +100,19 @@ def announce(targets: Path, name: str, port: int) -> None:
         "__meta_kubernetes_pod_node_name": NODE,
     }
     beside = targets.with_suffix(".new")
-    beside.write_text(json.dumps([{"targets": [f"127.0.0.1:{port}"], "labels": labels}]))
+    beside.write_text(json.dumps([{"targets": [place], "labels": labels}]))
     beside.replace(targets)
 
 
 @contextmanager
 def replaced(node: Node, rendered: list[Object], targets: Path, name: str) -> Iterator[Daemon]:
     """Start a pod with a port of its own, as pods have addresses of their own."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    address = f"--web.listen-address=127.0.0.1:{port}"
-    with node.started(rendered, network=False, changes={"--web.listen-address=:10042": address}) as made:
+    listen = {"--web.listen-address=:10042": "--web.listen-address=127.0.0.1:0"}
+    with node.started(rendered, network=False, changes=listen) as made:
         assert made.process is not None
         daemon = Daemon(made.process, made.log_file)
-        daemon.url = f"http://127.0.0.1:{port}"
-        made.until(lambda: f"127.0.0.1:{port}" in made.log)
-        announce(targets, name, port)
+        daemon.url = made.until(lambda: address(daemon))
+        announce(targets, name, daemon.url.removeprefix("http://"))
         daemon.scrape_until(lambda page: len(page.all(TOTAL)) == len(WATTS))
         yield daemon
 

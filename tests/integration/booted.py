@@ -114,7 +114,10 @@ def files(*directories: str) -> dict[str, tuple[int, str]]:
     found = {}
     for directory in directories:
         for path in (Path(directory), *Path(directory).rglob("*")):
-            status = path.lstat()
+            try:
+                status = path.lstat()
+            except FileNotFoundError:  # a journal on its way into place
+                continue
             found[str(path)] = (status.st_uid, oct(status.st_mode & 0o7777))
     return found
 

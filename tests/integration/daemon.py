@@ -159,7 +159,7 @@ def running(
         )
     daemon = Daemon(process, log, tls)
     try:
-        daemon.url = daemon.until(lambda: _url(daemon))
+        daemon.url = daemon.until(lambda: address(daemon))
         if ready:
             daemon.until(lambda: daemon.get("/-/ready").status == 200)
         yield daemon
@@ -174,7 +174,8 @@ def _is_agent(pid: int) -> bool:
         return False
 
 
-def _url(daemon: Daemon) -> str | None:
+def address(daemon: Daemon) -> str | None:
+    """Return where it serves, as its log says, or None as long as it does not. Fails when it has ended."""
     assert daemon.process.poll() is None, f"it ended with {daemon.process.returncode}; the log says:\n{daemon.log}"
     found = re.search(r"(https?://)127\.0\.0\.1(:[0-9]+)/", daemon.log)
     # Certificates are made for names.
