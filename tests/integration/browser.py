@@ -141,7 +141,8 @@ def browsing(profile: Path) -> Iterator[Browser]:
         unavailable("chromium", "apt-get install chromium")
     commands, answers = os.pipe(), os.pipe()
     command = [
-        *("/bin/sh", "-c", f'exec "$0" "$@" 3<&{commands[0]} 4>&{answers[1]}', program),
+        # Bash, since other shells have no word for descriptors from 10 on.
+        *("bash", "-c", f'exec "$0" "$@" 3<&{commands[0]} 4>&{answers[1]}', program),
         *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"),
         *("--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-component-update"),
         *("--remote-debugging-pipe", f"--user-data-dir={profile}"),

@@ -145,7 +145,7 @@ def test_the_form_of_request_that_proxies_get_is_understood() -> None:
                 client.send(b"GET " + target + b" HTTP/1.1\r\nHost: gpu-node\r\n\r\n")
                 assert (await client.answer()).body == PAGE
             client.send(b"GET http://gpu-node HTTP/1.1\r\nHost: gpu-node\r\n\r\n")
-            assert b"<h1>gpu-exporter</h1>" in (await client.answer()).body
+            assert b"<title>gpu-exporter</title>" in (await client.answer()).body
 
     run(test)
 
