@@ -71,6 +71,9 @@ class Copier:
         """Return where a path really is, below the root, and keep the links on the way."""
         real = ""
         for part in path.split("/"):
+            if part == "..":  # what was passed has no links left
+                real = os.path.dirname(real)  # noqa: PTH120 -- text, as in all of this
+                continue
             place = f"{real}/{part}".strip("/")
             for _ in range(_MOST_LINKS):
                 end = self._end(place)

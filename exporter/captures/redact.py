@@ -58,12 +58,12 @@ class Redactor:
 
     def file(self, path: str, data: bytes) -> bytes:
         """Return the content of a file with its secrets replaced."""
+        if _SECRET.search(path.rpartition("/")[2]):
+            return self._secret(data.decode("latin-1")).encode("latin-1")  # a character for each byte, whatever it is
         try:
             text = data.decode("ascii")
         except UnicodeDecodeError:
             return data
-        if _SECRET.search(path.rpartition("/")[2]):
-            return self._secret(text).encode()
         return self.text(_LINE.sub(self._line, text)).encode()
 
     def text(self, text: str) -> str:

@@ -26,6 +26,7 @@ def host(tmp_path: Path) -> Path:
     (root / "sys/class/drm/card0").symlink_to("../../devices/pci0000:00/0000:00:01.1/0000:03:00.0/drm/card0")
     (device / "driver").symlink_to("../../../../bus/pci/drivers/amdgpu")
     (device / "vendor").write_text("0x1002\n")
+    (device / "../vendor").write_text("0x1022\n")
     (device / "unique_id").write_text("b1d2c3a4e5f60718\n")
     (device / "gpu_metrics").write_bytes(b"\x78\0\x01\x03")
     (device / "unread").write_text("1\n")
@@ -39,6 +40,7 @@ def look(root: Path, files: KernelFiles) -> list[object]:
     seen: list[object] = [
         files.names(f"{card}/device/drm"),
         files.read(f"{card}/device/vendor"),
+        files.read(f"{card}/device/../vendor"),  # as the link to the slot is looked for
         files.read_whole(f"{card}/device/gpu_metrics"),
         files.leads_to(f"{card}/device"),
         files.leads_to(f"{card}/device/driver"),
@@ -71,6 +73,12 @@ def test_later_moments_hold_the_files_that_changed(host: Path) -> None:
     recorder.moment(1.0)
     capture = recorder.capture(model="a card", source="a test", version="")
     assert capture.moments[1].files == {f"{DEVICE}/vendor": "0x8086"}
+
+
+def test_a_serial_number_that_is_no_ascii_is_replaced_all_the_same() -> None:
+    told = Redactor(key=b"k" * 32).file("sys/devices/a/serial_number", b"S\xc9RIAL-12345\xff\n")
+    assert b"12345" not in told
+    assert told.startswith(b"S\xc9RIAL-")
 
 
 def test_what_identifies_a_card_is_replaced(host: Path) -> None:
