@@ -41,7 +41,7 @@ def power(sample: Sample) -> float | None:
 
 def test_the_provider_keeps_its_contract(bench: Bench) -> None:
     # In a process of its own: closed there, the library would be closed here too.
-    command = [sys.executable, "-m", "tests.integration.contract", bench.name, "", "sound"]
+    command = [sys.executable, "-m", "tests.integration.contract", bench.name, "", "sound", "/"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
 
