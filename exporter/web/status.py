@@ -195,16 +195,21 @@ def _provider(snapshot: Snapshot, now: float) -> Sequence[str]:
 
 def _wrong(world: World, devices: Iterable[DeviceSnapshot]) -> str:
     """Return what a person would want to be told first."""
-    found = list(_troubles(world)) + [
-        f"{text(device.gpu)} is {device.state.value}: {text(STATES[device.state])}"
-        for device in devices
-        if device.state in STATES and not (world.released and device.state is GpuState.RELEASED)
-    ]
+    found = [*_troubles(world), *(words for device in devices if (words := _trouble_of(device, world)))]
     more = len(found) - MAX_DEVICES
     lines = [f"<li>{words}</li>\n" for words in found[:MAX_DEVICES]] + (
         [f"<li>and {more} more</li>\n"] if more > 0 else []
     )
     return f'<ul class="wrong">\n{"".join(lines)}</ul>\n' if lines else ""
+
+
+def _trouble_of(device: DeviceSnapshot, world: World) -> str:
+    if device.state in STATES and not (world.released and device.state is GpuState.RELEASED):
+        return f"{text(device.gpu)} is {device.state.value}: {text(STATES[device.state])}"
+    ratio = None if device.energy is None else device.energy.divergence_ratio
+    if ratio is None or abs(ratio) <= ALARM_BEYOND:
+        return ""
+    return f"The accumulator of {text(device.gpu)} counts {100 * ratio:+.0f} % against its power: one of them is wrong."
 
 
 def _troubles(world: World) -> Iterator[str]:
@@ -219,6 +224,9 @@ def _troubles(world: World) -> Iterator[str]:
     dropped = sum(world.series_dropped.values())
     if dropped:
         yield f"Series that the page had no room for: {dropped:.0f}"
+    for snapshot in world.snapshots:
+        if not snapshot.up and snapshot.wanted:
+            yield f"{text(snapshot.provider)} is down: {text(snapshot.reason)}"
     for source in () if world.attribution is None else world.attribution.sources:
         if not source.up:
             yield f"{text(source.source)} cannot tell who uses the GPUs: {text(source.reason)}"

@@ -181,7 +181,9 @@ def test_what_is_wrong_comes_first() -> None:
     up = (SourceStatus(source="proc", up=True), SourceStatus(source="kubelet", up=False, reason="no socket"))
     said = Outline(
         page(
-            provider(device(state=GpuState.LOST)),
+            provider(device(state=GpuState.LOST), device("nvidia1", energy=account(divergence_ratio=-0.43))),
+            provider(name="amd", up=False, reason="no driver"),
+            provider(name="drm", up=False, wanted=False, reason="no cards"),
             released=True,
             config_reloaded=False,
             workers_abandoned=3,
@@ -199,10 +201,13 @@ def test_what_is_wrong_comes_first() -> None:
         "no room for: 7",
         "kubelet cannot tell who uses the GPUs: no socket",
         "nvidia0 is lost: look into dmesg",
+        "accumulator of nvidia1 counts -43 % against its power",
+        "amd is down: no driver",
     ):
         assert words in troubles
+    assert "no cards" not in troubles
     assert "proc cannot" not in said
-    assert "0 of 1" in said
+    assert "1 of 2" in said
 
 
 def test_where_all_is_well_nothing_is_wrong() -> None:
