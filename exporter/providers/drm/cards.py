@@ -106,6 +106,17 @@ def is_served(card: Card, files: Files) -> bool:
     return card.driver in _GPU_DRIVERS or card.minor is not None
 
 
+def has_its_number(card: Card, files: Files) -> bool:
+    """Tell whether the card is still where it was found: when drivers are bound anew, another one may have its number.
+
+    One that is gone has: to read it says so.
+    """
+    name = files.leads_to(card.folder).lower()
+    if not name or name == card.name.lower():
+        return True
+    return card.pci_address is not None and not _ADDRESS.fullmatch(name)
+
+
 def _numbers(root: Path, files: Files) -> Iterator[int]:
     try:
         names = files.names(f"{root}/sys/class/drm")

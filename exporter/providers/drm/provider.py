@@ -10,7 +10,7 @@ import msgspec
 
 from exporter.model import Device, Group, Groups, Sample
 from exporter.providers.drm.amdgpu_identity import with_packages
-from exporter.providers.drm.cards import Card, find_cards
+from exporter.providers.drm.cards import Card, find_cards, has_its_number
 from exporter.providers.drm.files import Files
 from exporter.providers.drm.processes import ProcessReader
 from exporter.providers.drm.reader import CardReader
@@ -19,7 +19,7 @@ from exporter.providers.procfs import Proc
 
 _ORDER = (Group.ENERGY, Group.LOAD, Group.STATE, Group.PROCESSES)
 _LOOK_AGAIN_SECONDS = 5.0
-"""How long a card that is gone is not looked for again."""
+"""How long cards that are gone are not looked for again."""
 
 
 class DrmProvider:
@@ -49,7 +49,9 @@ class DrmProvider:
         self._devices: dict[str, Device] = {}
         self._sketched: set[str] = set()
         """Keys of devices that slept whenever they were listed."""
-        self._missing_since: dict[str, float] = {}
+        self._numbered: dict[str, Card] = {}
+        """Cards by folder, of which the readers remember something."""
+        self._looked_at = -math.inf
 
     def devices(self) -> tuple[Device, ...]:
         """Enumerate. Cards seen before and missing stay in the list, last: reading them says that they are lost."""
@@ -68,22 +70,19 @@ class DrmProvider:
         places = {card.pci_address for card in cards.values()} - {None}
         gone = {key: one for key, one in known.items() if key not in devices and one.pci_address not in places}
         self._cards, self._devices, self._sketched = cards, {**devices, **gone}, slept
-        self._missing_since = {}
-        for reader in self._readers:
-            reader.forget([card.folder for card in cards.values()])
         return tuple(self._devices.values())
 
     def read(self, device: Device, groups: Groups) -> Sample:
         card = self._cards.get(device.key)
-        if card is None:
-            if self._clock() < self._missing_since.get(device.key, -math.inf) + _LOOK_AGAIN_SECONDS:
+        if card is None or not has_its_number(card, self._files):
+            self._cards.pop(device.key, None)
+            if self._clock() < self._looked_at + _LOOK_AGAIN_SECONDS:
                 return Sample(device=device, lost=True)
             self.devices()
             card = self._cards.get(device.key)
         sample = None if card is None else self._read(card, self._devices[device.key], groups)
         if sample is None or sample.lost:
             self._cards.pop(device.key, None)
-            self._missing_since[device.key] = self._clock()
             return Sample(device=device if sample is None else sample.device, lost=True)
         return sample
 
@@ -91,8 +90,13 @@ class DrmProvider:
         self._cards = {}
 
     def _identified(self) -> list[tuple[Card, Device, bool]]:
+        self._looked_at = self._clock()
+        cards = find_cards(self._root, self._files)
+        known, self._numbered = self._numbered, {card.folder: card for card in cards}
+        for reader in self._readers:
+            reader.forget([folder for folder, card in self._numbered.items() if card == known.get(folder)])
         found = []
-        for card in find_cards(self._root, self._files):
+        for card in cards:
             reading = Reading(card, self._files, self._pause)
             asleep = reading.suspended()
             device = self._reader(card).identify(card, reading, asleep=asleep)

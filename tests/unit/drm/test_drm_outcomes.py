@@ -8,7 +8,8 @@ from exporter.model import Device, Group
 from exporter.providers.drm import open_drm
 from exporter.providers.protocol import OpenContext, ProviderError
 from tests.drm import EIO, ENODEV, EPERM, card, write
-from tests.unit.drm.bench import ALL, Bench, radeon
+from tests.unit.drm.bench import ALL, Bench, radeon, radeon_table
+from tests.unit.drm.tables import table
 
 ENERGY = frozenset({Group.ENERGY})
 SLEEP = {"power/runtime_status": "suspended"}
@@ -237,3 +238,61 @@ def test_one_that_has_nothing_to_tell_is_not_asked_for_its_registers(tmp_path: P
     bench.answers.asked.clear()
     assert not bench.provider.read(device, ENERGY).lost
     assert not [path for path in bench.answers.asked if path.endswith("config")]
+
+
+def _renumber(root: Path) -> None:
+    """Give two cards each other's number, as binding their driver anew in another order does."""
+    cards = root / "sys/class/drm"
+    (cards / "card0").rename(cards / "meanwhile")
+    (cards / "card1").rename(cards / "card0")
+    (cards / "meanwhile").rename(cards / "card1")
+
+
+def _two(root: Path, **files: object) -> None:
+    other = {"gpu_metrics": radeon_table(energy_accumulator=70 * 65536), "unique_id": "b32343daf897162a", **files}
+    card(root, 0, radeon(), address="0000:03:00.0")
+    card(root, 1, radeon(**other), address="0000:83:00.0", minor=129)
+
+
+def test_a_card_is_never_read_under_the_number_of_another(tmp_path: Path) -> None:
+    _two(tmp_path)
+    bench = Bench(tmp_path)
+    first, second = bench.provider.devices()
+    _renumber(tmp_path)
+    # Within the time for which cards are not looked for again, nobody knows where they are.
+    assert bench.provider.read(first, ENERGY).lost
+    assert bench.provider.read(second, ENERGY).lost
+    bench.now += 6
+    for device, joules in ((first, 5), (second, 70)):
+        assert bench.provider.read(device, ENERGY).energy_counter_joules == joules
+
+
+def test_what_is_remembered_of_a_number_is_not_that_of_the_next_card_with_it(tmp_path: Path) -> None:
+    def residencies(cycles: int, held: int) -> bytes:
+        counted = {"accumulation_counter": cycles, "prochot_residency_acc": held}
+        return table(1, 6, curr_socket_power=97, system_clock_counter=cycles * 1_000_000, **counted)
+
+    _two(tmp_path, gpu_metrics=residencies(9000, 8000))
+    write(tmp_path / "sys/class/drm/card0/device", {"gpu_metrics": residencies(1000, 0)})
+    bench = Bench(tmp_path)
+    for device in bench.provider.devices():
+        assert bench.provider.read(device, ALL).throttle_seconds["processor_hot"] == 0
+    _renumber(tmp_path)
+    bench.now += 6
+    for device in bench.provider.devices():
+        assert bench.provider.read(device, ALL).throttle_seconds["processor_hot"] == 0
+
+
+def test_many_cards_that_are_gone_are_looked_for_together(tmp_path: Path) -> None:
+    card(tmp_path, 0, radeon())
+    bench = Bench(tmp_path)
+    bench.provider.devices()
+    strangers = [Device(vendor="amd", key=f"0000:ff:1{n}.0", pci_address=f"0000:ff:1{n}.0") for n in range(3)]
+    bench.now += 6
+    for stranger in strangers:
+        assert bench.provider.read(stranger, ENERGY).lost
+    asked = len(bench.answers.asked)
+    bench.now += 1
+    for stranger in strangers:
+        assert bench.provider.read(stranger, ENERGY).lost
+    assert len(bench.answers.asked) == asked
