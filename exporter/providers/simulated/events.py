@@ -11,6 +11,8 @@ from exporter.providers.simulated.schema import FaultSpec
 
 _KINDS = {"nvidia": "xid", "amd": "ras"}
 """What the vendor's driver reports, unless the scenario says otherwise."""
+_SEVERITIES = ("non_fatal_uncorrected", "fatal", "non_fatal_corrected")
+"""Of a `ras` error, whose code is one of these in AMD's records."""
 _ALWAYS = Window(0.0, math.inf, 0.0, 0.0)
 
 
@@ -40,8 +42,15 @@ def happened(device: SimulatedDevice, since: float, until: float) -> tuple[Error
     counts: Counter[tuple[str, str]] = Counter()
     for row in device.rows:
         if row.kind == "event":
-            counts[row.texts["kind"], f"{row.numbers['code']:.0f}"] += _times(row, until) - _times(row, since)
+            counts[row.texts["kind"], _code(row)] += _times(row, until) - _times(row, since)
     return tuple(ErrorEvent(kind=kind, code=code, count=count) for (kind, code), count in counts.items() if count)
+
+
+def _code(row: Row) -> str:
+    number = int(row.numbers["code"])
+    if row.texts["kind"] == "ras" and number < len(_SEVERITIES):
+        return _SEVERITIES[number]
+    return str(number)
 
 
 def _times(row: Row, until: float) -> int:

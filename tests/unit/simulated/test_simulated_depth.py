@@ -155,3 +155,11 @@ def test_bytes_over_pcie_are_told_where_they_are_asked_for() -> None:
     assert Bench(scenario).read(10.0).pcie_receive_bytes is None
     sample = Bench(scenario, pcie_bytes=True).read(10.0)
     assert sample.pcie_receive_bytes == sample.pcie_transmit_bytes == pytest.approx(2e10, rel=0.01)
+
+
+def test_a_record_of_amds_driver_is_named_by_its_severity() -> None:
+    faults = "[{kind: event, code: 1, from_seconds: 5}, {kind: event, code: 0, from_seconds: 6}]"
+    machine = Machine(load_scenario(f"devices: [{{model: MI300X, faults: {faults}}}]\n", name="one.yaml"), 0.0)
+    (device,) = machine.devices
+    assert {event.code for event in happened(device, 0.0, 10.0)} == {"fatal", "non_fatal_uncorrected"}
+    assert {event.kind for event in happened(device, 0.0, 10.0)} == {"ras"}
