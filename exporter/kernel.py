@@ -69,7 +69,7 @@ def leads_to(path: str) -> str:
 
 def read_small(path: str, folder: int | None = None) -> bytes:
     """Read a file of which the first 4 KiB matter; `folder`: descriptor of where it lies. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
     try:
         return os.read(descriptor, 4096)
     finally:

@@ -89,9 +89,8 @@ def find_partitions(root: Path, files: Files) -> tuple[Partition, ...]:
     found = []
     for number in sorted(_numbers(root, files)):
         folder = f"{root}/sys/class/drm/card{number}/device"
-        told = _uevent(folder, files)
         name = files.leads_to(folder)
-        if _driver(folder, told, files) == _PARTITION_DRIVER or name.startswith(_PARTITION_DRIVER):
+        if name.startswith(_PARTITION_DRIVER) or files.leads_to(f"{folder}/driver") == _PARTITION_DRIVER:
             found.append(Partition(name=name or f"card{number}", minor=_minor(folder, files)))
     return tuple(found)
 
@@ -129,12 +128,13 @@ def _numbers(root: Path, files: Files) -> Iterator[int]:
 
 def _card(root: Path, number: int, files: Files) -> Card | None:
     folder = f"{root}/sys/class/drm/card{number}/device"
-    told = _uevent(folder, files)
-    name = files.leads_to(folder)
+    name, driver = files.leads_to(folder), files.leads_to(f"{folder}/driver")
+    # Some kernels (6.10) let it wait while the driver starts on the device or leaves it, and so would its readers.
+    told = {} if driver and _ADDRESS.fullmatch(name.lower()) else _uevent(folder, files)
     address = next(
         (one for one in (name.lower(), told.get("PCI_SLOT_NAME", "").lower()) if _ADDRESS.fullmatch(one)), None
     )
-    driver = _driver(folder, told, files)
+    driver = driver or told.get("DRIVER", "")
     if not driver and address is None and not name:
         return None
     vendor, _, device = told.get("PCI_ID", "").partition(":")
@@ -157,10 +157,6 @@ def _uevent(folder: str, files: Files) -> Mapping[str, str]:
     except OSError:
         return {}
     return {key: value for key, _, value in (line.partition("=") for line in lines)}
-
-
-def _driver(folder: str, told: Mapping[str, str], files: Files) -> str:
-    return told.get("DRIVER") or files.leads_to(f"{folder}/driver")
 
 
 def _minor(folder: str, files: Files) -> int | None:

@@ -1,5 +1,6 @@
 """Which entries of /sys/class/drm are GPUs of this host?"""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from exporter.providers.drm import open_drm
 from exporter.providers.drm.cards import Card, Partition, count_cards, find_cards, find_partitions
 from exporter.providers.drm.files import KernelFiles
 from exporter.providers.protocol import OpenContext, ProviderError
-from tests.drm import card, platform_card, write
+from tests.drm import Answers, card, platform_card, write
 
 
 def addresses(root: Path) -> list[str | None]:
@@ -102,6 +103,21 @@ def test_a_slice_of_a_card_is_not_counted_beside_it(tmp_path: Path) -> None:
     whole = card(tmp_path, 0, driver="xe", address="0000:03:00.0")
     card(tmp_path, 1, {"physfn": whole}, driver="xe", address="0000:03:00.1", minor=129)
     assert addresses(tmp_path) == ["0000:03:00.0"]
+
+
+def test_cards_are_counted_without_a_file_that_waits_for_their_driver(tmp_path: Path) -> None:
+    # The daemon itself counts them, which must not wait for a driver that is stuck.
+    card(tmp_path, 0)
+    files = Answers()
+    assert len(find_cards(tmp_path, files)) == 1
+    assert {path.rpartition("/")[2] for path in files.asked} == {"vendor", "device", "revision"}
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    revision = card(tmp_path, 0) / "revision"
+    revision.unlink()
+    os.mkfifo(revision)
+    assert [found.revision for found in find_cards(tmp_path)] == [None]
 
 
 def test_a_card_without_links_is_known_by_what_its_files_say(tmp_path: Path) -> None:
