@@ -111,6 +111,11 @@ WARNED: list[tuple[dict[str, Any], str]] = [
         {"daemonSets": {"a": {"providers": ["nvidia"]}, "b": {}}},
         "More than one of daemonSets opens the provider nvidia",
     ),
+    ({"daemonSets": {"a": {"providers": ["nvidia"]}, "b": {"providers": ["drm"]}, "c": {}}}, "opens the provider drm"),
+    (
+        {"daemonSets": {"a": {"providers": ["amd"]}, "b": {"providers": ["drm"]}}},
+        "another drm, which sees the same GPUs",
+    ),
 ]
 
 

@@ -175,7 +175,7 @@ def test_each_vendor_has_all_that_is_its_own() -> None:
         ]
         assert len(matching) == 1
     configurations = [yaml.safe_load(each["data"]["gpu-exporter.yaml"]) for each in of_kind(found, "ConfigMap")]
-    assert sorted(each["providers"] for each in configurations) == [["amd"], ["nvidia"]]
+    assert sorted(each["providers"] for each in configurations) == [["amd", "drm"], ["nvidia"]]
     places = [
         volume["hostPath"]["path"]
         for spec in specs.values()

@@ -87,11 +87,14 @@ dashboards.enabled has no effect: this chart has no dashboards.
 {{- end }}
 {{- $taken := list }}
 {{- range $set, $values := include "gpu-exporter.sets" . | fromJson }}
-{{- range ($values.providers | default (list "nvidia" "amd")) }}
+{{- $providers := $values.providers | default (list "nvidia" "amd" "drm") }}
+{{- range $providers }}
 {{- if has . $taken }}
 More than one of daemonSets opens the provider {{ . }}: they must not meet on a node, or its GPUs are counted twice.
+{{- else if or (and (eq . "amd") (has "drm" $taken)) (and (eq . "drm") (has "amd" $taken)) }}
+One of daemonSets opens the provider amd and another drm, which sees the same GPUs: they must not meet on a node, or those are counted twice.
 {{- end }}
-{{- $taken = append $taken . }}
 {{- end }}
+{{- $taken = concat $taken $providers }}
 {{- end }}
 {{- end }}
