@@ -68,6 +68,9 @@ class AmdgpuReader:
     def regions(self, device: Device) -> Collection[str]:
         return ("vram", "gtt") if device.memory_kind == "unified" else ("vram",)
 
+    def interrupt(self, card: Card) -> None:
+        self._of(card).throttling.interrupt()
+
     def forget(self, folders: Collection[str]) -> None:
         self._cards = {folder: known for folder, known in self._cards.items() if folder in folders}
         self._partitions.forget(folders)

@@ -81,6 +81,9 @@ class IntelReader:
     def regions(self, device: Device) -> Collection[str]:
         return _HOST_REGIONS if device.memory_kind == "unified" else _OWN_REGIONS
 
+    def interrupt(self, card: Card) -> None:
+        """Nothing is counted here."""
+
     def forget(self, folders: Collection[str]) -> None:
         self._cards = {folder: known for folder, known in self._cards.items() if folder in folders}
 

@@ -49,6 +49,9 @@ class PlainReader:
     def regions(self, device: Device) -> Collection[str]:  # noqa: ARG002 -- of the protocol
         return ("vram",)
 
+    def interrupt(self, card: Card) -> None:
+        """Nothing is counted here."""
+
     def forget(self, folders: Collection[str]) -> None:
         """Nothing is remembered that could be wrong of another card."""
 

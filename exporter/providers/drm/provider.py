@@ -81,6 +81,8 @@ class DrmProvider:
             self.devices()
             card = self._cards.get(device.key)
         sample = None if card is None else self._read(card, self._devices[device.key], groups)
+        if card is not None and sample is not None and (sample.lost or sample.asleep):
+            self._reader(card).interrupt(card)
         if sample is None or sample.lost:
             self._cards.pop(device.key, None)
             return Sample(device=device if sample is None else sample.device, lost=True)

@@ -38,5 +38,8 @@ class CardReader(Protocol):
     def regions(self, device: Device) -> Collection[str]:
         """Return the regions of memory in fdinfo that count as held on a device."""
 
+    def interrupt(self, card: Card) -> None:
+        """Take that a card sleeps, or is gone for a while: what it counts over that time says nothing."""
+
     def forget(self, folders: Collection[str]) -> None:
         """Drop what is remembered of cards that are not in these folders any more."""

@@ -296,3 +296,27 @@ def test_many_cards_that_are_gone_are_looked_for_together(tmp_path: Path) -> Non
     for stranger in strangers:
         assert bench.provider.read(stranger, ENERGY).lost
     assert len(bench.answers.asked) == asked
+
+
+@pytest.mark.parametrize("away", ["asleep", "lost"])
+def test_the_time_for_which_a_card_was_away_is_none_of_throttling(tmp_path: Path, away: str) -> None:
+    def residencies(cycles: int, held: int, seconds: int) -> dict[str, bytes]:
+        counted = {"accumulation_counter": cycles, "prochot_residency_acc": held}
+        return {"gpu_metrics": table(1, 6, curr_socket_power=97, system_clock_counter=seconds * 10**9, **counted)}
+
+    device = card(tmp_path, 0, radeon(**residencies(1000, 0, 10)))
+    bench = Bench(tmp_path)
+    (known,) = bench.provider.devices()
+    assert bench.provider.read(known, ALL).throttle_seconds["processor_hot"] == 0
+    if away == "asleep":
+        write(device, SLEEP)
+    else:
+        bench.answers.errors = {"": ENODEV}
+    sample = bench.provider.read(known, ALL)
+    assert (sample.asleep, sample.lost) == (away == "asleep", away == "lost")
+    bench.answers.errors = {}
+    bench.now += 6
+    write(device, WAKE | residencies(2000, 500, 10_000))
+    assert bench.provider.read(known, ALL).throttle_seconds["processor_hot"] == 0
+    write(device, residencies(3000, 1500, 10_001))
+    assert bench.provider.read(known, ALL).throttle_seconds["processor_hot"] == 1
