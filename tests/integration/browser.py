@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tests.tools import end, unavailable
 
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+PROGRAMS = ("chromium", "chromium-headless-shell", "google-chrome")
 START_SECONDS = 60.0
 """Generous: the first start of a browser on a busy machine reads 300 MB."""
 ANSWER_SECONDS = 30.0
@@ -138,7 +138,7 @@ def browsing(profile: Path) -> Iterator[Browser]:
     """Start a browser with a new profile in this folder, and end it afterwards."""
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:
-        unavailable("chromium", "apt-get install chromium")
+        unavailable("chromium", "apt-get install chromium-headless-shell")
     commands, answers = os.pipe(), os.pipe()
     command = [
         # Bash, since other shells have no word for descriptors from 10 on.

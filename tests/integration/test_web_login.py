@@ -41,7 +41,15 @@ def test_nothing_is_served_without_a_valid_login_on_any_path(tmp_path: Path, cap
     async def test() -> None:
         async with serving(guard=guard_of(tmp_path)) as served:
             client = await served.connect()
-            for path in (b"/metrics", b"/", b"/-/healthy", b"/-/ready", b"/nothing", b"/metrics?collect[]=x"):
+            for path in (
+                b"/metrics",
+                b"/",
+                b"/device/sim0",
+                b"/-/healthy",
+                b"/-/ready",
+                b"/nothing",
+                b"/metrics?collect[]=x",
+            ):
                 answer = await ask(client, path=path)
                 assert answer.status == 401
                 assert answer.headers["www-authenticate"].startswith("Basic ")
@@ -59,7 +67,7 @@ def test_nothing_is_served_without_a_valid_login_on_any_path(tmp_path: Path, cap
                 header(b"scraper", PASSWORD) * 2,
             ]
             assert [(await ask(client, each)).status for each in wrong] == [401] * len(wrong)
-            assert served.server.counts.denied == 6 + len(wrong)
+            assert served.server.counts.denied == 7 + len(wrong)
             assert (await ask(client, header(b"scraper", PASSWORD))).body == PAGE
             assert (await ask(client, header(b"scraper", PASSWORD), path=b"/-/healthy")).status == 200
         assert not any("wrong" in record.getMessage() for record in caplog.records)
