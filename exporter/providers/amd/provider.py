@@ -118,6 +118,8 @@ class AmdProvider:
             with contextlib.suppress(HandleGone):
                 return self._read(self._described(device, package), package, groups)
         self._packages.pop(device.key, None)
+        if device.key in self._histories:
+            self._histories[device.key].throttling.interrupt()
         self._missing_since[device.key] = self._clock()
         return Sample(device=device, lost=True)
 

@@ -85,3 +85,19 @@ def test_the_call_that_sleeps_is_never_made() -> None:
     assert 0 < sample.throttle_seconds["sw_power_cap"] < 100
     assert "amdsmi_get_gpu_metrics_info" in module.calls
     assert "amdsmi_get_violation_status" not in module.calls
+
+
+def test_the_time_for_which_a_gpu_was_gone_is_none_of_throttling() -> None:
+    handle = gpu(gpu_metrics_info=table(1000, 0))
+    module = FakeAmdsmi(handle)
+    opened = provider(module)
+    (device,) = opened.devices()
+    opened.read(device, ALL)
+    module.handles = []
+    assert opened.read(device, ALL).lost
+    for _ in range(10):  # until it is looked for again
+        opened.read(device, ALL)
+    module.handles = [handle]
+    handle.answers["amdsmi_get_gpu_metrics_info"] = table(2000, 500)
+    back = next(sample for sample in iter(lambda: opened.read(device, ALL), None) if not sample.lost)
+    assert back.throttle_seconds["sw_power_cap"] == 0
