@@ -92,7 +92,7 @@ class Copier:
             target = os.readlink(f"{self._root}/{place}")  # noqa: PTH115 -- text, as in all of this
         except OSError:
             return ""
-        end = os.path.normpath(os.path.join(self._root, os.path.dirname(place), target))  # noqa: PTH118, PTH120
+        end = os.path.normpath(os.path.join(self._root, os.path.dirname(place), target))  # noqa: PTH118, PTH120 -- as above
         below = end.removeprefix(f"{self._root.rstrip('/')}/")
         return below if below != end and below.split("/")[0] in _TOPS else ""
 
