@@ -39,7 +39,8 @@ paths:
   /metrics    the page: text 0.0.4 and 1.0.0, OpenMetrics 1.0.0, gzip;
               ?collect[]=energy shows these metrics alone, ?exclude[]=processes
               leaves them out
-  /           version, providers, GPUs and the age of their readings
+  /           GPUs and providers in one look, for people
+  /device/GPU the same of one, such as nvidia0, and where its numbers are from
   /-/healthy  200 while the process works
   /-/ready    200 when readings are there, or no GPU is; else 503 and the reason
 
