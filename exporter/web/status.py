@@ -71,7 +71,8 @@ def divergence(device: DeviceSnapshot) -> str:
     ratio = None if device.energy is None else device.energy.divergence_ratio
     if ratio is None:
         return ""
-    return coloured(f"{100 * ratio:+.1f} % apart", "bad" if abs(ratio) > ALARM_BEYOND else "")
+    percent = round(100 * ratio, 1) or 0.0  # no minus before zero
+    return coloured(f"{percent:+.1f}\u00a0%\u00a0apart", "bad" if abs(ratio) > ALARM_BEYOND else "")
 
 
 _HEADS = ("GPU", "State", "Load", "Memory", "Power", "Temperature", "Energy", "Used by", "Last sample")

@@ -131,6 +131,7 @@ def test_which_of_two_providers_gave_the_power_is_told() -> None:
     ("fields", "said"),
     [
         ({}, "7.200 MJ from accumulator, -0.4 % apart"),
+        ({"divergence_ratio": -0.0001}, "7.200 MJ from accumulator, +0.0 % apart"),
         ({"qualified": False}, "7.200 MJ from power, -0.4 % apart"),
         ({"qualified": False, "integrated_joules": None, "divergence_ratio": None}, "7.200 MJ from accumulator"),
         ({"total_joules": 0.0, "divergence_ratio": None}, "0 J from accumulator"),
@@ -141,7 +142,9 @@ def test_where_the_joules_are_from_is_told(fields: dict[str, object], said: str)
 
 
 def test_sensors_that_disagree_are_in_red() -> None:
-    assert '<span class="bad">+7.0 % apart</span>' in page(provider(device(energy=account(divergence_ratio=0.07))))
+    assert '<span class="bad">+7.0\u00a0%\u00a0apart</span>' in page(
+        provider(device(energy=account(divergence_ratio=0.07)))
+    )
     assert 'class="bad"' not in page(provider(device(energy=account())))
 
 
