@@ -20,17 +20,30 @@ _WELL = (200, 401)
 """With a login it says no more than that it is there."""
 
 
+def refused(error: Exception) -> bool:
+    """Whether a server has ended the handshake, or the connection behind it, for want of a client's certificate."""
+    if isinstance(error, ssl.SSLError):
+        return isinstance(error, ssl.SSLEOFError) or "ALERT" in str(error.reason)
+    return isinstance(error, ConnectionResetError | BrokenPipeError)
+
+
 def main() -> int:
-    port = int(os.environ.get("GPU_EXPORTER_PORT", "10042"))
-    # Who serves TLS answers 400 to the first.
-    for connect in (http.client.HTTPConnection, partial(http.client.HTTPSConnection, context=_UNVERIFIED)):
-        connection = connect("127.0.0.1", port, timeout=_SECONDS)
+    port = os.environ.get("GPU_EXPORTER_PORT", "10042")
+    if not port.isdecimal():
+        sys.exit(f"GPU_EXPORTER_PORT: expected a number, got {port!r}")
+    plain, encrypted = http.client.HTTPConnection, partial(http.client.HTTPSConnection, context=_UNVERIFIED)
+    for connect in (plain, encrypted):
+        connection = connect("127.0.0.1", int(port), timeout=_SECONDS)
         try:
             connection.request("GET", "/-/healthy")
-            if connection.getresponse().status in _WELL:
+            status = connection.getresponse().status
+        except (OSError, http.client.HTTPException) as error:
+            if connect is encrypted and refused(error):
                 return 0
-        except (OSError, http.client.HTTPException):
-            continue
+        else:
+            # Who serves TLS answers 400 to the first.
+            if connect is encrypted or status != http.client.BAD_REQUEST:
+                return int(status not in _WELL)
         finally:
             connection.close()
     return 1

@@ -1,6 +1,7 @@
 """Does the container image serve with hardly any rights, and is nothing in it that is not needed to?"""
 
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -190,3 +191,24 @@ def test_the_healthcheck_needs_neither_the_certificate_nor_a_login(
     daemon = start_daemon("--provider=simulated", option, tls=authority.client(), ready=False)
     assert daemon.get("/-/healthy").status == 401
     assert checked(daemon.url.rpartition(":")[2]) == 0
+
+
+@pytest.mark.parametrize("versions", ["{}", "{max_version: TLS12}"], ids=["TLS 1.3", "TLS 1.2"])
+def test_the_healthcheck_needs_no_certificate_of_a_client(
+    start_daemon: Callable[..., Daemon], tmp_path: Path, versions: str
+) -> None:
+    """That the server asks for one is its answer."""
+    authority = Authority(tmp_path)
+    authority.signed("scraper", "DNS:prometheus.example.org")
+    names = {"cert_file": "server.pem", "key_file": "server.key", "client_ca_file": "ca.pem"}
+    wanted = {**names, "client_auth_type": "RequireAndVerifyClientCert", **yaml.safe_load(versions)}
+    web = tmp_path / "web.yml"
+    web.write_text(yaml.safe_dump({"tls_server_config": wanted}))
+    daemon = start_daemon("--provider=simulated", f"--web.config.file={web}", tls=authority.client("scraper"))
+    port = daemon.url.rpartition(":")[2]
+    assert checked(port) == 0
+    daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        assert checked(port) == 1
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)
