@@ -98,6 +98,29 @@ def test_it_starts_with_tls_and_login_and_probes_know_the_password(tmp_path: Pat
         assert made.inside(without).returncode == 0
 
 
+def test_a_password_that_was_changed_in_one_place_alone_ends_no_pod(tmp_path: Path) -> None:
+    (tmp_path / "authority").mkdir()
+    authority = Authority(tmp_path / "authority")
+    files = {"tls.crt": "server.pem", "tls.key": "server.key"}
+    server = {key: (authority.directory / name).read_bytes() for key, name in files.items()}
+    tls = {"enabled": True, "existingSecret": "certificate"}
+    values = {**SIMULATED, "tls": tls, "basicAuth": {"users": {"scraper": HASH}}, "probes": {"existingSecret": "probe"}}
+    old = {"username": b"scraper", "password": b"the one before"}
+    node = Node(tmp_path / "node", {"certificate": server, "probe": old})
+    with node.started(render(tmp_path, values)) as made:
+        made.until(lambda: made.probe("startupProbe"))
+        assert made.probe("livenessProbe")
+        assert "401" in made.inside(made.container["readinessProbe"]["exec"]["command"]).stderr
+    torn = {**old, "tls.crt": b"half of a certifi", "tls.key": b""}
+    node = Node(tmp_path / "torn", {"certificate": server, "probe": torn})
+    with node.started(render(tmp_path, values)) as made:
+        made.until(lambda: made.probe("startupProbe"))
+        assert made.probe("livenessProbe")
+        said = made.inside(made.container["readinessProbe"]["exec"]["command"])
+        assert (said.returncode, "Traceback" in said.stderr) == (1, False)
+        assert "/etc/gpu-exporter/probe" in said.stderr
+
+
 def test_probes_without_a_certificate_see_whether_the_port_is_open(tmp_path: Path) -> None:
     (tmp_path / "authority").mkdir()
     authority = Authority(tmp_path / "authority")

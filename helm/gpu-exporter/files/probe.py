@@ -18,7 +18,7 @@ def main() -> str | None:
     parser.add_argument("url")
     parser.add_argument("--contains", default="")
     parser.add_argument("--credentials", type=Path, help="directory with username and password, tls.crt and tls.key")
-    parser.add_argument("--refusal-is-fine", action="store_true", help="it asks for a login that nobody has told")
+    parser.add_argument("--refusal-is-fine", action="store_true", help="that it asks for another login is an answer")
     parser.add_argument("--retry-seconds", type=float, default=0.0)
     options = parser.parse_args()
     deadline = time.monotonic() + options.retry_seconds
@@ -35,7 +35,13 @@ def ask(url: str, contains: str, credentials: Path | None, *, refusal: bool) -> 
     # As the kubelet asks: the certificate is for the names of Services, and this is about the page.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    headers = {} if credentials is None else shown(credentials, context)
+    headers: dict[str, str] = {}
+    try:
+        if credentials is not None:
+            headers = shown(credentials, context)
+    except (OSError, ValueError) as error:  # what ssl makes of a file is an OSError
+        if not refusal:
+            return f"{credentials}: {error}"
     connection: http.client.HTTPConnection
     if address.scheme == "https":
         connection = http.client.HTTPSConnection(address.netloc, timeout=4, context=context)
@@ -45,7 +51,7 @@ def ask(url: str, contains: str, credentials: Path | None, *, refusal: bool) -> 
         connection.request("GET", address.path, headers=headers)
         answer = connection.getresponse()
         page = answer.read().decode("utf-8", "replace")
-    except (ssl.SSLError, ConnectionResetError) as error:
+    except (ssl.SSLError, ConnectionResetError, BrokenPipeError) as error:
         # A server that wants a certificate ends the handshake, or the connection behind it.
         return "" if refusal else str(error)
     except (OSError, http.client.HTTPException) as error:
