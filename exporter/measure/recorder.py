@@ -37,6 +37,8 @@ class _Gpu:
         self.last_at = 0.0
         """The same moment in Unix seconds."""
         self.counter: float | None = None
+        self.tells: dict[str, bool] = {}
+        """Whether it was told power or an accumulator, by the providers that were asked."""
         self.unread = False
         """Nobody has read it since its provider went down, or since a call did not return."""
 
@@ -77,13 +79,18 @@ class Recorder:
     def settled(self) -> bool:
         """Whether each provider has said what it has, and each of its GPUs has been read."""
         return all(
-            source.up is not None and all(self._gpus[key].answered for key in source.listed if self._owns(name, key))
+            source.up is not None
+            and all(self._is_settled(self._gpus[key]) for key in source.listed if self._owns(name, key))
             for name, source in self._providers.items()
         )
 
     def has_gpus(self, provider: str) -> bool:
         """Tell whether it is the one that reads some GPU."""
         return any(gpu.provider == provider for gpu in self._gpus.values())
+
+    def lists(self, provider: str) -> bool:
+        """Tell whether it sees any GPU, even if another one reads it."""
+        return bool(self._providers[provider].listed)
 
     def reasons(self) -> dict[str, str]:
         """Return in words why a provider is not up, by its name."""
@@ -140,7 +147,7 @@ class Recorder:
                 continue
             if known.key != device.key:
                 source.aliases[device.key] = known.key
-            preferred = self._order(provider) < self._order(known.provider)
+            preferred = self._order(provider) < self._order(known.provider) and known.tells.get(provider, True)
             if known.provider != provider and (preferred or not self._owns(known.provider, known.key)):
                 known.provider, known.answered = provider, False
         keys = [source.aliases.get(device.key, device.key) for device in devices]
@@ -148,7 +155,12 @@ class Recorder:
 
     def observed(self, provider: str, sample: Sample, now: float, wall: float) -> None:
         gpu = self._gpus.get(self._key(provider, sample.device.key))
-        if gpu is None or gpu.provider != provider or _differ(gpu.device, sample.device):
+        if gpu is None or _differ(gpu.device, sample.device):
+            return
+        if Group.ENERGY in sample.taken_at and self._chosen is None:
+            gpu.tells[provider] = gpu.tells.get(provider, False) or _tells(sample)
+            self._leave(gpu)
+        if gpu.provider != provider:
             return
         source = self._providers[provider]
         gpu.answered = True
@@ -226,6 +238,23 @@ class Recorder:
 
     def released(self, flag: bool, now: float) -> None:
         pass
+
+    def _is_settled(self, gpu: _Gpu) -> bool:
+        """Tell whether it was read, and by somebody who tells its energy if anybody does."""
+        asked = (
+            name in gpu.tells for name, source in self._providers.items() if source.up and gpu.key in source.listed
+        )
+        return gpu.answered and (gpu.tells.get(gpu.provider, True) or all(asked))
+
+    def _leave(self, gpu: _Gpu) -> None:
+        """Have a GPU read by another provider, where the one that reads it tells no energy: AMD SMI of many APUs."""
+        if gpu.tells.get(gpu.provider, True):
+            return
+        others = (name for name, source in self._providers.items() if gpu.tells.get(name) and gpu.key in source.listed)
+        for name in others:
+            gpu.provider, gpu.answered, gpu.energy = name, False, None
+            self.points = [point for point in self.points if point.gpu != gpu.key]
+            return
 
     def _owns(self, provider: str, key: str) -> bool:
         gpu = self._gpus.get(key)
@@ -344,6 +373,10 @@ def natural(label: str) -> tuple[str, int]:
 def _position(device: Device) -> tuple[str, float, str]:
     """Sort devices as the bus does, so that labels are those that the daemon gives."""
     return device.pci_address or "~", math.inf if device.index is None else device.index, device.key
+
+
+def _tells(sample: Sample) -> bool:
+    return sample.power_watts is not None or sample.energy_counter_joules is not None
 
 
 def _differ(one: Device, other: Device) -> bool:

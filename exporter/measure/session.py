@@ -78,7 +78,7 @@ class Session:
         found = self.recorder.identities()
         if not found:
             raise SessionError(f"there is no GPU to measure: {self._why()}")
-        missing = [name for name in self._config.providers if not self.recorder.has_gpus(name)]
+        missing = [name for name in self._config.providers if not self.recorder.lists(name)]
         if missing:
             raise SessionError(f"a provider that was asked for has no GPU: {self._why()}")
         try:

@@ -134,6 +134,40 @@ def test_a_preferred_provider_that_cannot_be_opened_leaves_its_gpus_to_the_other
     assert recorder.relieved("amd", 1.0) == frozenset()
 
 
+@pytest.mark.parametrize("order", [("amd", "drm"), ("drm", "amd")])
+def test_a_gpu_of_which_the_preferred_provider_tells_no_energy_is_read_by_one_that_does(order: tuple[str, str]) -> None:
+    # Of APUs AMD SMI answers N/A to everything, and the kernel knows what they draw.
+    recorder = Recorder(["amd", "drm"])
+    for provider in ("amd", "drm"):
+        recorder.provider_status(provider, up=True, reason="", library_version=None)
+        recorder.enumerated(provider, (A,), 0.0)
+    samples = {"amd": read(A, 1.0, None, energy_counter_joules=None), "drm": read(A, 1.0, 20.0)}
+    for provider in order:
+        assert not recorder.settled
+        recorder.observed(provider, samples[provider], 1.0, 1.0)
+    recorder.observed("drm", read(A, 2.0, 21.0), 2.0, 2.0)
+    assert recorder.settled
+    recorder.enumerated("amd", (A,), 60.0)
+    recorder.observed("amd", read(A, 61.0, None, energy_counter_joules=None), 61.0, 61.0)
+    recorder.begin(["a"], lambda _: None)
+    recorder.observed("drm", read(A, 62.0, 22.0), 62.0, 62.0)
+    assert recorder.identities()[0].provider == "drm"
+    assert [point.power_watts for point in recorder.points][-2:] == [21.0, 22.0]
+    assert None not in [point.power_watts for point in recorder.points]
+    assert recorder.relieved("drm", 62.0) == frozenset()
+    assert (recorder.has_gpus("amd"), recorder.lists("amd"), recorder.has_gpus("drm")) == (False, True, True)
+
+
+def test_a_gpu_of_which_nobody_tells_energy_stays_with_the_preferred_provider() -> None:
+    recorder = Recorder(["amd", "drm"])
+    for provider in ("amd", "drm"):
+        recorder.provider_status(provider, up=True, reason="", library_version=None)
+        recorder.enumerated(provider, (A,), 0.0)
+        recorder.observed(provider, read(A, 1.0, None, energy_counter_joules=None), 1.0, 1.0)
+    assert recorder.settled
+    assert recorder.identities()[0].provider == "amd"
+
+
 def test_a_simulated_gpu_is_none_of_the_hosts_wherever_it_is() -> None:
     recorder = Recorder(["nvidia", "simulated"])
     recorder.enumerated("nvidia", (A,), 0.0)
