@@ -1,6 +1,7 @@
 """How readings, states and reasons are put to a person: the same words at a terminal and in a browser."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +12,7 @@ from exporter.model import GpuState
 _UNITS = {"watts": "W", "joules": "J", "celsius": "°C", "seconds": "s"}
 _MOST_SHOWN = 4
 _THOUSANDS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _JOULES_PER_KILOWATT_HOUR = 3.6e6
 
 VERDICTS: Mapping[Verdict, str] = MappingProxyType(
@@ -86,16 +88,14 @@ def joules(amount: float) -> str:
 def kilowatt_hours(amount: float) -> str:
     """Return an amount of joules in the unit that is paid for."""
     amount /= _JOULES_PER_KILOWATT_HOUR
-    return f"{amount:.4f} kWh" if amount < 1 else f"{amount:.5g} kWh"
+    return f"{amount:.4f} kWh" if amount < 1 else f"{amount:.1f} kWh"
 
 
 def duration(seconds: float) -> str:
     """Return a span of time in the two largest units that it fills."""
-    whole = int(seconds)
-    for unit, below, length in (("d", "h", 86_400), ("h", "min", 3_600), ("min", "s", 60)):
-        if whole >= length:
-            part = {"h": 3_600, "min": 60, "s": 1}[below]
-            return f"{whole // length} {unit} {whole % length // part} {below}"
+    for (length, unit), (part, below) in pairwise(_SPANS):
+        if seconds >= length:
+            return f"{seconds // length:.0f} {unit} {seconds % length // part:.0f} {below}"
     return f"{seconds:.1f} s"
 
 

@@ -114,7 +114,7 @@ def test_a_gpu_is_told_in_one_row() -> None:
 def test_all_gpus_are_summed() -> None:
     said = Outline(page(provider(*(device(f"nvidia{n}", readings=BUSY, energy=account()) for n in range(8))))).said
     assert "GPUs that answer 8 of 8 Power 4099 W Mean load 73 % Memory used 480.00 GiB of 640.00 GiB" in said
-    assert "Energy 57.60 MJ 16 kWh since 2027-01-15 07:00 UTC" in said
+    assert "Energy 57.60 MJ 16.0 kWh since 2027-01-15 07:00 UTC" in said
 
 
 def test_what_a_gpu_does_not_tell_is_left_out_and_zero_is_not() -> None:
