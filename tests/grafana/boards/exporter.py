@@ -221,7 +221,7 @@ def _serving() -> list[dict[str, Any]]:
             ),
         ),
         graph(
-            "Series dropped",
+            "Series dropped by family",
             "Series left off the page, by family.",
             "none",
             query("max by (instance, family) (gpu_exporter_series_dropped{@})", "{{instance}} {{family}}"),

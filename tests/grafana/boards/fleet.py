@@ -147,7 +147,7 @@ def _over_time() -> list[dict[str, Any]]:
             stacked=True,
         ),
         graph(
-            "Load",
+            "Load over time",
             "Share of time in which kernels ran: the mean of all GPUs, and the tenth of them that does least and most.",
             "percentunit",
             query("quantile(0.9, rate(gpu_busy_seconds_total{@}[$__rate_interval]))", "busiest tenth"),

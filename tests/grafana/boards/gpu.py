@@ -217,7 +217,7 @@ def _load() -> list[dict[str, Any]]:
             maximum=1,
         ),
         graph(
-            "Processes",
+            "Processes by state",
             "Processes that the driver lists, by what they are.",
             "none",
             query("gpu_processes{#}", "{{state}}"),

@@ -115,13 +115,13 @@ def _chosen() -> list[dict[str, Any]]:
             decimals=0,
         ),
         graph(
-            "Joules per output token",
+            "Joules per output token over time",
             "The same over time. High where servers wait with their GPUs drawing power.",
             "joule",
             query(f"{POWER} / ({_rate('tokens')} > 0)", "J per output token"),
         ),
         graph(
-            "Joules per query",
+            "Joules per query over time",
             "The same over time, for the queries that ended in each interval.",
             "joule",
             query(f"{POWER} / ({_rate('queries')} > 0)", "J per query"),

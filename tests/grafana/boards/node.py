@@ -98,7 +98,7 @@ def _load() -> list[dict[str, Any]]:
     return [
         row("Power and load"),
         graph(
-            "Power",
+            "Power by GPU",
             "Mean power of each GPU by the counter of energy.",
             "watt",
             query(f"rate(gpu_energy_joules_total{{#}}[$__rate_interval]) {NAMED}", GPU_MODEL),
@@ -202,7 +202,7 @@ def _users() -> list[dict[str, Any]]:
             stacked=True,
         ),
         table(
-            "Processes",
+            "Processes by memory",
             "Processes by the device memory that they hold; those beyond the exporter's bound are summed as other.",
             (
                 Column(
