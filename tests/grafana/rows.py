@@ -1,7 +1,7 @@
 """Five runs of inference as they were measured on real GPUs: what the board has to find again.
 
-Means of three runs each. Joules per token are means of the runs' ratios, so that they are off from the ratio of the means
-by up to 0.05 %.
+Means of three runs each. Joules per token are means of the runs' ratios, and off from the ratio of the means by up to
+0.05 %.
 """
 
 from typing import NamedTuple

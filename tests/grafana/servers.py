@@ -1,4 +1,4 @@
-"""Inference servers whose counters grow as the runs of `rows` say, under the names of vLLM, SGLang, TGI and llama.cpp."""
+"""Inference servers whose counters grow as the runs of `rows` say, by the names of vLLM, SGLang, TGI and llama.cpp."""
 
 import http.server
 import threading

@@ -26,8 +26,10 @@ SERVING, MIXED, DOWN = "node-a:10042", "node-b:10042", "node-c:10042"
 INTERVAL_SECONDS = 1.0
 LOST_SECONDS = 8.0
 """From the start until the GPU of `LOST` falls off the bus."""
-LOST = "T4"
+LOST = "MI210"
 STARTED = 5000
+PROCESSES = 2
+"""Series of processes for each GPU: fewer than there are on one, so that some are summed."""
 
 SERVING_SCENARIO = {
     "devices": [
@@ -54,7 +56,7 @@ MIXED_SCENARIO = {
         {
             "model": "H100-SXM",
             "load": {"pattern": "training", "level": 0.97},
-            "processes": [_process(4101, 40, share=0.75), _process(4102, 20, share=0.25)],
+            "processes": [_process(4101, 40, share=0.7), _process(4102, 20, share=0.25), _process(4105, 1, share=0.05)],
             "faults": [{"kind": "event", "code": 13, "from_seconds": 14, "every_seconds": 5, "lasting_seconds": 1}],
         },
         {
@@ -63,8 +65,12 @@ MIXED_SCENARIO = {
             "partitions": [{"profile": "3g.40gb"}, {"profile": "2g.20gb"}],
             "processes": [_process(4105, 31, partition=0)],
         },
-        # Held and idle.
-        {"model": "H100-SXM", "processes": [_process(4103, 61)]},
+        # Held and idle; a call of its library breaks.
+        {
+            "model": "H100-SXM",
+            "processes": [_process(4103, 61)],
+            "faults": [{"kind": "error", "call": "clocks", "status": 999, "from_seconds": 14}],
+        },
         {"model": "GB200", "load": {"pattern": "constant", "level": 0.6}, "processes": [_process(4104, 90, share=1.0)]},
         # Its driver is loaded anew, and its memory breaks.
         {
@@ -74,6 +80,7 @@ MIXED_SCENARIO = {
             "faults": [{"kind": "stuck", "from_seconds": 16, "values": {"ecc_uncorrected": 2}}],
         },
         {"model": LOST, "load": {"pattern": "constant"}, "faults": [{"kind": "lost", "from_seconds": LOST_SECONDS}]},
+        {"model": "T4", "load": {"pattern": "constant", "level": 0.6}},
         {
             "model": "MI300X",
             "load": {"pattern": "training", "level": 0.8},
@@ -158,7 +165,16 @@ def _write(root: Path, scenario: Mapping[str, Any], epoch: float) -> tuple[Path,
     (root / "scenario.yaml").write_text(text)
     config = root / "config.yaml"
     sampling = {"processes_seconds": 1.0, "state_seconds": 1.0, "profiling_seconds": 1.0, "pcie_bytes": True}
-    config.write_text(json.dumps({"simulate": "scenario.yaml", "sampling": sampling, "attribution": attribution}))
+    config.write_text(
+        json.dumps(
+            {
+                "simulate": "scenario.yaml",
+                "sampling": sampling,
+                "attribution": attribution,
+                "processes": {"top": PROCESSES},
+            }
+        )
+    )
     return config, attribution, Machine(load_scenario(text), epoch)
 
 
@@ -224,7 +240,7 @@ def site(directory: Path, *flags: str) -> Iterator[Site]:
                     f"--config.file={config}", f"--journal.directory={config.parent}", log=config.parent / "log"
                 )
             )
-            for name, config in ((SERVING, first), (MIXED, second))
+            for name, config in ((MIXED, second), (SERVING, first))  # the GPU has to be seen before it is lost
         }
         models = stack.enter_context(serving())
         server = stack.enter_context(

@@ -1,4 +1,4 @@
-"""The dashboards are what the code gives, follow the linter's rules and Grafana's schema, and speak of metrics that exist."""
+"""Dashboards are what the code gives, follow the linter's rules and Grafana's schema, ask for metrics that exist."""
 
 import copy
 import json

@@ -57,7 +57,7 @@ def _health() -> list[dict[str, Any]]:
             "Series dropped",
             "Series left off the pages: beyond the bounds, as duplicates, or without a number.",
             "none",
-            query("sum(gpu_exporter_series_dropped{@})"),
+            query("sum(gpu_exporter_series_dropped{@}) or vector(0)"),
             steps=(Step(1, FAIR),),
             base=GOOD,
         ),
