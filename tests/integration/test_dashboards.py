@@ -160,6 +160,43 @@ def test_what_is_held_and_idle_and_what_is_lost_is_told(run: tuple[Site, Window]
     assert lost.labels["state"] == "lost"
 
 
+def test_exporters_are_told_from_other_targets(run: tuple[Site, Window]) -> None:
+    site, window = run
+    board = defaults(BY_NAME["gpu-exporter-exporter"])
+    assert median(site, window, asked("exporter", "Exporters up"), board) == {"": 2}
+    assert median(site, window, asked("exporter", "Exporters down"), board) == {"": 1}
+    for panel in ("Time of a scrape", "Samples of a scrape"):
+        target = asked("exporter", panel)
+        scraped = ask(site.server, target.expr, window, board, instant=True)
+        assert {s.labels["instance"] for s in scraped} >= {SERVING, MIXED}
+        assert {s.labels["job"] for s in scraped} == {"gpu-exporter"}
+
+
+def test_users_have_names_and_what_they_use_is_no_more_than_the_total(run: tuple[Site, Window]) -> None:
+    site, window = run
+    values = defaults(BY_NAME["gpu-exporter-energy"])
+    found = {
+        panel: {
+            s.labels[label]: s.last for s in ask(site.server, asked("energy", panel).expr, window, values, instant=True)
+        }
+        for panel, label in (("By user", "owner"), ("By Slurm job", "slurm_job"), ("By namespace", "k8s_namespace"))
+    }
+    assert found["By user"].keys() == {"ada", "bob"}
+    assert found["By Slurm job"].keys() == {"4711", "4712", "4713"}
+    assert found["By namespace"].keys() == {"serving"}
+    total = median(site, window, asked("energy", "Energy"), values)[""]
+    assert sum(sum(joules.values()) for joules in found.values()) < 1.2 * total
+    serving = sum(row.watts_per_gpu * row.gpus for row in ROWS) * WINDOW_SECONDS
+    assert found["By namespace"]["serving"] == pytest.approx(serving, rel=0.05)  # one window alone
+
+
+def test_what_is_allocated_and_not_used_is_told(run: tuple[Site, Window]) -> None:
+    """Two jobs share a busy GPU and one holds an idle one; workloads without an allocation do not count."""
+    site, window = run
+    answered = median(site, window, asked("fleet", "Allocated and idle"), defaults(FLEET))[""]
+    assert 1.0 <= answered < 1.6
+
+
 def test_no_rule_fails(run: tuple[Site, Window]) -> None:
     rules = [rule for group in run[0].server.api("rules")["groups"] for rule in group["rules"]]
     assert rules

@@ -1,5 +1,6 @@
 """What lies in the tree is what the code means by it."""
 
+import json
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -28,6 +29,8 @@ def test_every_file_in_config_is_good_for_what_it_is_for() -> None:
             convert(document.value, Form, document.problems)
         elif name == "scenarios/shared-node.sh":
             assert name in (ROOT / "tests/integration/test_attribution_docs.py").read_text()  # runs it
+        elif name.startswith("grafana/"):
+            assert name == "grafana/.lint" or json.loads(path.read_text())["panels"]  # tests/grafana holds them to more
         elif name.startswith("prometheus/"):
             assert load(path.read_bytes()).value["groups"]  # promtool has its say in test_rules
         elif name.startswith("scenarios/"):

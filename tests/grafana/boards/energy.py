@@ -34,12 +34,13 @@ def _used_by(label: str) -> str:
 
 
 def _owned() -> str:
-    """Joules by person: the user of the Slurm job, else that of the processes."""
+    """Joules by person: the user of the Slurm job, else that of the processes. `vector(1)` is those without an owner."""
     named = "last_over_time(gpu_workload_info{#}[$__range])"
     owner = f'label_replace(label_replace({named}, "owner", "$1", "user", "(.*)"), "owner", "$1", "slurm_user", "(.+)")'
     return (
         f"sum by (owner) ({USED} * on (job, instance, uuid, workload) group_left (owner) "
         f"group by (job, instance, uuid, workload, owner) (topk by (job, instance, uuid, workload) (1, {owner}))) "
+        "unless on (owner) vector(1)"
     )
 
 
@@ -236,7 +237,7 @@ def _who() -> list[dict[str, Any]]:
             "By user",
             f"Joules of the selected range by person: the user of the Slurm job, else that of the processes. {estimate}",
             "joule",
-            query(f"topk(20, {_owned()} != 0)", "{{owner}}"),
+            query(f"topk(20, {_owned()})", "{{owner}}"),
             width=8,
         ),
         table(

@@ -10,6 +10,7 @@ from tests.grafana.boards.panels import (
     FAIR,
     GOOD,
     ONE_IS_GOOD,
+    UP,
     ZERO_IS_GOOD,
     Column,
     Step,
@@ -27,12 +28,12 @@ WHERE = "{{instance}} {{provider}}"
 def _health() -> list[dict[str, Any]]:
     return [
         row("Health"),
-        stat("Exporters up", "Exporters that Prometheus could scrape.", "none", query("sum(up{@})")),
+        stat("Exporters up", "Exporters that Prometheus could scrape.", "none", query(f"sum({UP})")),
         stat(
             "Exporters down",
             "Exporters that Prometheus could not scrape.",
             "none",
-            query("sum(1 - up{@})"),
+            query(f"sum(1 - {UP})"),
             steps=ZERO_IS_GOOD,
             base=GOOD,
         ),
@@ -138,7 +139,13 @@ def _reading() -> list[dict[str, Any]]:
                 f"{WHERE} {{{{cause}}}}",
             ),
         ),
-        timeline("Providers up", "When each provider delivered readings.", query("gpu_exporter_provider_up{@}", WHERE)),
+        timeline(
+            "Providers up",
+            "When each provider delivered readings.",
+            query("gpu_exporter_provider_up{@}", WHERE),
+            color=GOOD,
+            other=BAD,
+        ),
         stat(
             "Workers abandoned",
             "Child processes that could not be killed and are waited for.",
@@ -206,10 +213,15 @@ def _serving() -> list[dict[str, Any]]:
             "Time of a scrape",
             "How long Prometheus waited for each page.",
             "s",
-            query("scrape_duration_seconds{@}", "{{instance}}"),
+            query(
+                "scrape_duration_seconds{@} and on (job) group by (job) (gpu_exporter_build_info{@})", "{{instance}}"
+            ),
         ),
         graph(
-            "Samples of a scrape", "Samples on each page.", "none", query("scrape_samples_scraped{@}", "{{instance}}")
+            "Samples of a scrape",
+            "Samples on each page.",
+            "none",
+            query("scrape_samples_scraped{@} and on (job) group by (job) (gpu_exporter_build_info{@})", "{{instance}}"),
         ),
         graph(
             "Requests without a page",

@@ -9,6 +9,7 @@ from tests.grafana.boards.panels import (
     BAD,
     FAIR,
     GOOD,
+    UP,
     ZERO_IS_GOOD,
     Column,
     Step,
@@ -46,7 +47,7 @@ def _now() -> list[dict[str, Any]]:
             "Exporters down",
             "Exporters that Prometheus could not scrape.",
             "none",
-            query("sum(1 - up{@})"),
+            query(f"sum(1 - {UP})"),
             steps=ZERO_IS_GOOD,
             base=GOOD,
         ),
@@ -224,10 +225,13 @@ def _waste() -> list[dict[str, Any]]:
         ),
         stat(
             "Allocated and idle",
-            "Whole GPUs that are allocated, less what was done with them in the selected range.",
+            "Whole GPUs that are allocated now, less what their holders did with them in the selected range.",
             "none",
             query(
-                "sum(gpu_workload_allocation_ratio{@}) - sum(increase(gpu_workload_busy_seconds_total{@}[$__range])) / $__range_s"
+                """sum(clamp_min(
+                  gpu_workload_allocation_ratio{@}
+                  - on (job, instance, uuid, workload) increase(gpu_workload_busy_seconds_total{@}[$__range]) / $__range_s, 0
+                ))"""
             ),
             width=8,
             decimals=1,

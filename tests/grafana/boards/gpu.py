@@ -10,6 +10,7 @@ from tests.grafana.boards.panels import (
     BAD,
     FAIR,
     GOOD,
+    NEUTRAL,
     ONE_IS_GOOD,
     Column,
     Step,
@@ -35,7 +36,7 @@ def _identity() -> list[dict[str, Any]]:
             (Column("Info", "none", "gpu_info{#}"),),
             hide=("job", "Value", "Info"),
         ),
-        timeline("State", "The state that the GPU is in.", query("gpu_state{#} > 0", "{{state}}")),
+        timeline("State", "The state that the GPU is in.", query("gpu_state{#} > 0", "{{state}}"), color=NEUTRAL),
         stat(
             "Up",
             "Whether it answers, or sleeps and would answer.",

@@ -1,8 +1,23 @@
 """What is there to know of the health of one GPU: heat, clocks, errors, links?"""
 
+# ruff: noqa: E501 -- descriptions and queries stay whole
+
 from typing import Any
 
-from tests.grafana.boards.panels import FAIR, GOOD, ZERO_IS_GOOD, Column, Step, graph, query, row, stat, table, timeline
+from tests.grafana.boards.panels import (
+    FAIR,
+    GOOD,
+    NEUTRAL,
+    ZERO_IS_GOOD,
+    Column,
+    Step,
+    graph,
+    query,
+    row,
+    stat,
+    table,
+    timeline,
+)
 
 
 def state() -> list[dict[str, Any]]:
@@ -87,7 +102,11 @@ def errors() -> list[dict[str, Any]]:
             "Errors that the driver reported",
             "Codes that have been reported in the selected range or before, how often in the range, and when last.",
             (
-                Column("In range", "none", "max by (kind, code) (increase(gpu_error_events_total{#}[$__range]))"),
+                Column(
+                    "In range",
+                    "none",
+                    "max by (kind, code) (increase(gpu_error_events_total{#}[$__range]) and on (job, instance, uuid, kind, code) gpu_error_event_last_timestamp_seconds{#})",
+                ),
                 Column(
                     "Last", "dateTimeAsLocal", "max by (kind, code) (gpu_error_event_last_timestamp_seconds{#}) * 1000"
                 ),
@@ -157,5 +176,6 @@ def links() -> list[dict[str, Any]]:
             "Joining the fabric",
             "How far the GPU is in joining its fabric.",
             query("gpu_fabric_state{#} > 0", "{{state}}"),
+            color=NEUTRAL,
         ),
     ]

@@ -84,7 +84,7 @@ def _chosen() -> list[dict[str, Any]]:
             "Energy of the chosen GPUs in the selected range, by the queries of the chosen servers.",
             "joule",
             query(f"{ENERGY} / {_served('queries')}"),
-            decimals=1,
+            decimals=2,
         ),
         stat(
             "Joules per token of both kinds",

@@ -11,7 +11,10 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 EXPORTERS = 'job=~"$job", instance=~"$instance"'
 WIDTH = 24
 
-GOOD, FAIR, BAD = "green", "orange", "red"
+UP = "(up{@} and on (job) group by (job) (gpu_exporter_build_info{@}))"
+"""Targets of the exporters' jobs, those that are down included; all jobs together are those of others as well."""
+
+GOOD, FAIR, BAD, NEUTRAL = "green", "orange", "red", "blue"
 
 
 class Query(NamedTuple):
@@ -161,9 +164,11 @@ def graph(
     )
 
 
-def timeline(title: str, description: str, *queries: Query, width: int = 12) -> dict[str, Any]:
-    """Make a panel of what is 1 and what is 0 over time."""
-    mapping = {"0": {"color": "transparent", "text": " "}, "1": {"color": "orange", "text": "yes"}}
+def timeline(
+    title: str, description: str, *queries: Query, width: int = 12, color: str = FAIR, other: str = "transparent"
+) -> dict[str, Any]:
+    """Make a panel of what is 1 and what is 0 over time, in these colours."""
+    mapping = {"0": {"color": other, "text": "no"}, "1": {"color": color, "text": "yes"}}
     defaults = {
         "color": {"mode": "thresholds"},
         "custom": {"fillOpacity": 80, "lineWidth": 0},
@@ -223,7 +228,14 @@ def table(
         for letter, c in zip(string.ascii_uppercase, columns, strict=False)
     }
     overrides = [
-        {"matcher": {"id": "byName", "options": c.name}, "properties": [{"id": "unit", "value": c.unit}]}
+        {
+            "matcher": {"id": "byName", "options": c.name},
+            "properties": [
+                {"id": "unit", "value": c.unit},
+                # What `increase` finds of a whole number is none.
+                *([{"id": "decimals", "value": 0}] if c.unit == "none" else []),
+            ],
+        }
         for c in columns
     ]
     panel = _panel(
