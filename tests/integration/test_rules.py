@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import promql_parser
 import pytest
 import yaml
 
@@ -15,6 +14,7 @@ from exporter.exposition.subjects import TABLES
 from exporter.metrics import Kind
 from exporter.reference import CLOSED_LABELS
 from tests.integration.prometheus import find
+from tests.promql import selectors
 
 ROOT = Path(__file__).parents[2]
 RULES = sorted((ROOT / "config/prometheus").glob("*.yaml"))
@@ -42,19 +42,6 @@ def promtool(major: int, *arguments: str | Path) -> None:
         [find(major).promtool, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def selectors(expression: str) -> list[promql_parser.VectorSelector]:
-    found: list[promql_parser.VectorSelector] = []
-
-    def visit(node: Any) -> None:
-        if isinstance(node, promql_parser.VectorSelector):
-            found.append(node)
-        elif isinstance(node, promql_parser.MatrixSelector):
-            found.append(node.vector_selector)
-
-    promql_parser.walk(promql_parser.parse(expression), visit)
-    return found
 
 
 def inputs(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
