@@ -3,7 +3,11 @@
 The real provider, fleet and renderer make the pages, on a clock that is turned by hand.
 """
 
-from collections.abc import Iterable, Iterator
+import json
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from exporter.config import SamplingConfig
 from exporter.exposition import Format, Renderer
@@ -13,11 +17,19 @@ from exporter.providers.protocol import OpenContext, ProviderError
 from exporter.providers.simulated.machine import Machine
 from exporter.providers.simulated.provider import open_machine
 from exporter.providers.simulated.scenario import load_scenario
+from tests.integration.prometheus import find
 
 PROVIDER = "simulated"
 TARGET = 'job="gpu-exporter", instance="node"'
 _EACH_TIME = frozenset({Group.ENERGY, Group.LOAD})
 _AT_SCRAPES = _EACH_TIME | {Group.STATE, Group.PROCESSES}
+
+
+class Expected(NamedTuple):
+    at: float
+    expression: str
+    samples: Mapping[str, float]
+    """Value by labels, in braces."""
 
 
 class Site:
@@ -40,7 +52,8 @@ class Site:
         self.fleet = Fleet([(PROVIDER, True)], sampling)
         self._renderer = Renderer()
         context = OpenContext(between_calls=lambda: None)
-        self._provider = open_machine(Machine(load_scenario(scenario), 0.0), context, lambda: self.now).provider
+        self.machine = Machine(load_scenario(scenario), 0.0)
+        self._provider = open_machine(self.machine, context, lambda: self.now).provider
         self._pages: list[dict[str, str]] = []
 
     def run(self, seconds: float) -> None:
@@ -77,6 +90,31 @@ class Site:
         stored = {name: " ".join(_values(page.get(name) for page in self._pages)) for name in names}
         stored[_of_target("up")] = " ".join(str(int(bool(page))) for page in self._pages)
         return [{"series": name, "values": values} for name, values in stored.items()]
+
+    def check(
+        self, path: Path, rules: Sequence[Path], expected: Sequence[Expected], every_seconds: float | None = None
+    ) -> None:
+        """Have promtool evaluate the rules at each scrape, or as often as is said, whatever intervals they have.
+
+        `path`: where the test is written to.
+        """
+        interval = f"{self.scrape_seconds:.0f}s"
+        checks = [
+            {
+                "expr": one.expression,
+                "eval_time": f"{one.at:.0f}s",
+                "exp_samples": [{"labels": labels, "value": value} for labels, value in one.samples.items()],
+            }
+            for one in expected
+        ]
+        test = {"interval": interval, "input_series": self.input_series(), "promql_expr_test": checks}
+        files = [str(file) for file in rules]
+        evaluated = f"{every_seconds or self.scrape_seconds:.0f}s"
+        path.write_text(json.dumps({"rule_files": files, "evaluation_interval": evaluated, "tests": [test]}))
+        done = subprocess.run(
+            [find(3).promtool, "test", "rules", str(path)], capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _of_target(series: str) -> str:

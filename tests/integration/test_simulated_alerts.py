@@ -1,13 +1,10 @@
 """Each shipped alert fires for a simulated fault, for nothing else, and ends with it; a healthy day raises none."""
 
-import json
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
 from exporter.model import Attribution, SourceStatus
-from tests.integration.prometheus import find
-from tests.integration.simulated_site import Site
+from tests.integration.simulated_site import Expected, Site
 from tests.integration.test_rules import ROOT, rules
 
 ALERTS = ROOT / "config/prometheus/alerts.yaml"
@@ -74,21 +71,9 @@ def selector(alert: str, gpu: str) -> str:
 
 def check(site: Site, path: Path, expected: dict[float, Firing]) -> None:
     """Have promtool evaluate the shipped alerts on what was scraped; `expected`: what fires at each of these times."""
-    checks = [
-        {
-            "expr": 'group by (alertname, gpu) (ALERTS{alertstate="firing"})',
-            "eval_time": f"{at:.0f}s",
-            "exp_samples": [{"labels": selector(*one), "value": 1} for one in sorted(alerts)],
-        }
-        for at, alerts in expected.items()
-    ]
-    interval = f"{site.scrape_seconds:.0f}s"
-    test = {"interval": interval, "input_series": site.input_series(), "promql_expr_test": checks}
-    path.write_text(json.dumps({"rule_files": [str(ALERTS)], "evaluation_interval": interval, "tests": [test]}))
-    done = subprocess.run(
-        [find(3).promtool, "test", "rules", str(path)], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    firing = 'group by (alertname, gpu) (ALERTS{alertstate="firing"})'
+    checks = [Expected(at, firing, {selector(*one): 1 for one in alerts}) for at, alerts in expected.items()]
+    site.check(path, [ALERTS], checks)
 
 
 def alone(alerts: Iterable[str]) -> Firing:
@@ -102,7 +87,8 @@ def test_each_alert_has_a_simulated_fault() -> None:
 def test_what_befalls_a_gpu_raises_its_alert_there_and_no_other(tmp_path: Path) -> None:
     site = Site(
         "devices:\n" + "".join(gpu(number, trouble) for number, trouble in enumerate(TROUBLE.values())),
-        read_seconds=30.0,
+        scrape_seconds=60.0,
+        read_seconds=60.0,
     )
     site.run(END)
     wrong = {(alert, f"sim{number}") for number, alert in enumerate(TROUBLE)}

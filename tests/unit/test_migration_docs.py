@@ -46,11 +46,12 @@ def test_what_stands_for_it_here_exists(row: dict[str, str]) -> None:
     asked = [selector for span in spans(row["ours"]) if "gpu_" in span for selector in selectors(span)]
     assert asked or row["ours"].startswith(("none", "as above"))
     for selector in asked:
+        name = str(selector.name)
+        assert name in LABELS
         for matcher in selector.matchers.matchers:
-            assert matcher.name in LABELS[selector.name]
-            values = CLOSED_LABELS.get((selector.name, matcher.name), (matcher.value,))
+            assert matcher.name in LABELS[name]
+            values = CLOSED_LABELS.get((name, matcher.name), (matcher.value,))
             assert any(re.fullmatch(matcher.value, value) for value in values)
-        assert selector.name in LABELS
 
 
 @pytest.mark.parametrize("name", ["dcgm", "amd"])
