@@ -57,3 +57,10 @@ def choices(server: Server, board: Mapping[str, Any], window: Window) -> dict[st
             series = ask(server, asked, window, first, instant=True)
             found[name] = answers(variable, [s.labels for s in series])
     return found
+
+
+def stored(server: Server, selector: str, window: Window) -> list[tuple[dict[str, str], Points]]:
+    """Return the samples of a window as they are stored, by series."""
+    asked = f"{selector}[{window.seconds * 1000:.0f}ms]"
+    data = server.api("query", query=asked, time=f"{window.end:.3f}")
+    return [(row["metric"], [(t, float(v)) for t, v in row["values"]]) for row in data["result"]]

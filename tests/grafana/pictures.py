@@ -23,6 +23,8 @@ CHOSEN = {"gpu-exporter-node": {"instance": MIXED}, "gpu-exporter-inference": {"
 SHOWN_GPUS = {"gpu-exporter-gpu": "sim0", "gpu-exporter-gpu-amd": "sim8"}
 """One of each vendor, of the mixed node, each as a picture of its own."""
 POINTS = 200
+RATE_SECONDS = 15.0
+"""Of `$__rate_interval`: as many scrapes as make lines smooth on a busy machine."""
 
 
 def _values(running: Site, board: dict[str, Any], name: str) -> dict[str, str]:
@@ -40,7 +42,7 @@ def collect(path: Path, seconds: float) -> None:
         time.sleep(seconds)
         end = time.time() - 1
         step = max(1.0, round(seconds / POINTS))
-        window = Window(end - seconds + 5, end, step=step, interval=max(5.0, step + 1))
+        window = Window(end - seconds + 5, end, step=step, interval=RATE_SECONDS)
         for file in FILES:
             board = load(file)
             names = [name for name in SHOWN_GPUS if name.startswith(file.stem)] or [file.stem]

@@ -1,6 +1,6 @@
 """A small site for the dashboards: a node that serves models, one of mixed GPUs with faults, one that is down.
 
-A real Prometheus scrapes both daemons and the inference servers each second, with the shipped rules.
+A real Prometheus scrapes both daemons and the inference servers every two seconds, with the shipped rules.
 """
 
 import json
@@ -23,13 +23,15 @@ from tests.unit.attribution.hosts import write_host, write_process
 
 RULES = sorted((Path(__file__).parents[2] / "config/prometheus").glob("*.yaml"))
 SERVING, MIXED, DOWN = "node-a:10042", "node-b:10042", "node-c:10042"
-INTERVAL_SECONDS = 1.0
+INTERVAL_SECONDS = 2.0
 LOST_SECONDS = 8.0
 """From the start until the GPU of `LOST` falls off the bus."""
 LOST = "MI210"
 STARTED = 5000
 PROCESSES = 2
 """Series of processes for each GPU: fewer than there are on one, so that some are summed."""
+
+EVERYTHING = {"state_seconds": 1.0, "profiling_seconds": 1.0, "pcie_bytes": True}
 
 SERVING_SCENARIO = {
     "devices": [
@@ -129,19 +131,10 @@ class Site(NamedTuple):
     monotonic: float
     """What to add to Unix time to get CLOCK_MONOTONIC."""
 
-    def truth(self, instance: str, start: float, end: float) -> float:
-        """Return the true joules of a node between two moments in Unix time, without those of the GPU that is lost."""
+    def truth(self, instance: str, uuid: str, start: float, end: float) -> float:
+        """Return the true joules of a GPU between two moments in Unix time."""
         machine = self.machines[instance]
-        return sum(
-            machine.energy_joules(device.key, end + self.monotonic)
-            - machine.energy_joules(device.key, start + self.monotonic)
-            for device, model in zip(machine.devices, _models(machine), strict=True)
-            if model != LOST
-        )
-
-
-def _models(machine: Machine) -> list[str]:
-    return [spec.model for spec in machine.scenario.devices for _ in range(spec.count)]
+        return machine.energy_joules(uuid, end + self.monotonic) - machine.energy_joules(uuid, start + self.monotonic)
 
 
 def _pod(proc: Path, logs: Path, pid: int, namespace: str, name: str) -> None:
@@ -158,18 +151,19 @@ def _host(root: Path) -> dict[str, Any]:
     return {"proc": str(proc), "pod_logs": str(logs), "job_files": str(jobs), "kubelet_socket": None}
 
 
-def _write(root: Path, scenario: Mapping[str, Any], epoch: float) -> tuple[Path, dict[str, Any], Machine]:
+def _write(
+    root: Path, scenario: Mapping[str, Any], epoch: float, **sampling: Any
+) -> tuple[Path, dict[str, Any], Machine]:
     root.mkdir()
     attribution = _host(root)
     text = json.dumps({"epoch_seconds": epoch, **scenario})  # JSON is YAML
     (root / "scenario.yaml").write_text(text)
     config = root / "config.yaml"
-    sampling = {"processes_seconds": 1.0, "state_seconds": 1.0, "profiling_seconds": 1.0, "pcie_bytes": True}
     config.write_text(
         json.dumps(
             {
                 "simulate": "scenario.yaml",
-                "sampling": sampling,
+                "sampling": {"processes_seconds": 1.0, **sampling},
                 "attribution": attribution,
                 "processes": {"top": PROCESSES},
             }
@@ -228,7 +222,7 @@ def site(directory: Path, *flags: str) -> Iterator[Site]:
     first, at_a, serving_machine = _write(directory / "a", SERVING_SCENARIO, epoch)
     for n, row in enumerate(ROWS):
         _pod(Path(at_a["proc"]), Path(at_a["pod_logs"]), 5000 + n, "serving", row.pod)
-    second, at_b, mixed_machine = _write(directory / "b", MIXED_SCENARIO, epoch)
+    second, at_b, mixed_machine = _write(directory / "b", MIXED_SCENARIO, epoch, **EVERYTHING)
     for pid, (group, uid) in OWNERS.items():
         write_process(Path(at_b["proc"]), pid, group, uid=uid, started=STARTED)
     for index, jobs in JOBS.items():

@@ -7,6 +7,7 @@ from typing import Any
 from tests.grafana.boards.board import PRICE, PUE, board, every_gpu
 from tests.grafana.boards.panels import (
     BAD,
+    DARK_SECONDS,
     FAIR,
     GOOD,
     Column,
@@ -85,9 +86,9 @@ def _trust() -> list[dict[str, Any]]:
         row("How far to trust it"),
         stat(
             "Time measured",
-            "Share of the GPUs' time whose energy is in the total; a gap counts once it has ended.",
+            "Share of the GPUs' time whose energy is in the total. Gaps that go on count as well.",
             "percentunit",
-            query(f"sum({COVERED}) / (sum({COVERED}) + sum({GAP}))"),
+            query(f"sum({COVERED}) / (sum({COVERED}) + sum({GAP}) + {DARK_SECONDS})"),
             decimals=2,
             steps=(Step(0.98, FAIR), Step(0.999, GOOD)),
             base=BAD,

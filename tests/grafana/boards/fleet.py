@@ -7,6 +7,7 @@ from typing import Any
 from tests.grafana.boards.board import PRICE, PUE, board, number
 from tests.grafana.boards.panels import (
     BAD,
+    DARK_SECONDS,
     FAIR,
     GOOD,
     UP,
@@ -94,12 +95,14 @@ def _now() -> list[dict[str, Any]]:
         ),
         stat(
             "Time measured",
-            """Share of the GPUs' time whose energy is in the total. Time in which a GPU was silent is counted as missing once
-            it gives readings again.""",
+            "Share of the GPUs' time whose energy is in the total. Gaps that go on count as well.",
             "percentunit",
             query(
                 """sum(increase(gpu_energy_covered_seconds_total{@}[$__range]))
-                / (sum(increase(gpu_energy_covered_seconds_total{@}[$__range])) + sum(increase(gpu_energy_gap_seconds_total{@}[$__range])))"""
+                / (sum(increase(gpu_energy_covered_seconds_total{@}[$__range]))
+                + sum(increase(gpu_energy_gap_seconds_total{@}[$__range])) + DARK)""".replace(
+                    "DARK", DARK_SECONDS.replace("{#", "{@")
+                )
             ),
             decimals=2,
             steps=(Step(0.98, FAIR), Step(0.999, GOOD)),

@@ -35,8 +35,11 @@ def _identity() -> list[dict[str, Any]]:
             "What the GPU is, where it sits, and who reads it.",
             (Column("Info", "none", "gpu_info{#}"),),
             hide=("job", "Value", "Info"),
+            height=4,
         ),
-        timeline("State", "The state that the GPU is in.", query("gpu_state{#} > 0", "{{state}}"), color=NEUTRAL),
+        timeline(
+            "State", "The state that the GPU is in.", query("gpu_state{#} > 0", "{{state}}"), color=NEUTRAL, height=4
+        ),
         stat(
             "Up",
             "Whether it answers, or sleeps and would answer.",
@@ -66,6 +69,7 @@ def _identity() -> list[dict[str, Any]]:
             (Column("Info", "none", "max by (component, version) (gpu_firmware_info{#})"),),
             width=12,
             hide=("Info",),
+            height=5,
         ),
         table(
             "Sensor of power",
@@ -73,6 +77,7 @@ def _identity() -> list[dict[str, Any]]:
             (Column("Info", "none", "max by (kind, window, scope) (gpu_power_reading_info{#})"),),
             width=12,
             hide=("Info",),
+            height=5,
         ),
     ]
 

@@ -11,8 +11,14 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 EXPORTERS = 'job=~"$job", instance=~"$instance"'
 WIDTH = 24
 
-UP = "(up{@} and on (job) group by (job) (gpu_exporter_build_info{@}))"
-"""Targets of the exporters' jobs, those that are down included; all jobs together are those of others as well."""
+UP = "(up{@} and on (job) group by (job) (last_over_time(gpu_exporter_build_info{@}[$__range])))"
+"""Targets of jobs that had an exporter, those that are down included: all jobs together are others' as well."""
+
+DARK_SECONDS = """(sum(clamp_max(
+  time() - gpu_last_sample_timestamp_seconds{#}
+  and on (job, instance, uuid) gpu_state{#, state=~"lost|hung|stale"} == 1, $__range_s
+)) or vector(0))"""
+"""What gpu_energy_gap_seconds_total does not have yet of gaps that go on."""
 
 GOOD, FAIR, BAD, NEUTRAL = "green", "orange", "red", "blue"
 
@@ -100,7 +106,10 @@ def stat(
     steps: Sequence[Step] = (),
     base: str | None = None,
 ) -> dict[str, Any]:
-    """Make a panel with one number, that of the end of the range. `base`: its colour below the first step."""
+    """Make a panel with one number, that of the end of the range, or the legend of its series where there is one.
+
+    `base`: its colour below the first step.
+    """
     defaults: dict[str, Any] = {"color": {"mode": "thresholds"}, "thresholds": _thresholds(steps, base)}
     if decimals is not None:
         defaults["decimals"] = decimals
@@ -110,7 +119,7 @@ def stat(
         "justifyMode": "auto",
         "orientation": "auto",
         "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
-        "textMode": "auto",
+        "textMode": "name" if any(q.legend for q in queries) else "auto",
     }
     return _panel(
         "stat", title, description, unit, queries, size=(width, 4), instant=True, defaults=defaults, options=options
@@ -165,7 +174,13 @@ def graph(
 
 
 def timeline(
-    title: str, description: str, *queries: Query, width: int = 12, color: str = FAIR, other: str = "transparent"
+    title: str,
+    description: str,
+    *queries: Query,
+    width: int = 12,
+    color: str = FAIR,
+    other: str = "transparent",
+    height: int = 8,
 ) -> dict[str, Any]:
     """Make a panel of what is 1 and what is 0 over time, in these colours."""
     mapping = {"0": {"color": other, "text": "no"}, "1": {"color": color, "text": "yes"}}
@@ -188,7 +203,7 @@ def timeline(
         description,
         "none",
         queries,
-        size=(width, 8),
+        size=(width, height),
         instant=False,
         defaults=defaults,
         options=options,
@@ -219,7 +234,13 @@ class Column(NamedTuple):
 
 
 def table(
-    title: str, description: str, columns: Sequence[Column], *, width: int = WIDTH, hide: Sequence[str] = ("job",)
+    title: str,
+    description: str,
+    columns: Sequence[Column],
+    *,
+    width: int = WIDTH,
+    height: int = 8,
+    hide: Sequence[str] = ("job",),
 ) -> dict[str, Any]:
     """Make a table with a row for each set of labels and a column for each label and query, without those in `hide`."""
     single = len(columns) == 1
@@ -244,7 +265,7 @@ def table(
         description,
         columns[0].unit,
         [query(c.expr) for c in columns],
-        size=(width, 8),
+        size=(width, height),
         instant=True,
         form="table",
         options={
