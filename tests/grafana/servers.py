@@ -1,10 +1,10 @@
 """Inference servers whose counters grow as the runs of `rows` say, by the names of vLLM, SGLang, TGI and llama.cpp."""
 
+import contextlib
 import http.server
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 from tests.grafana.rows import INPUT_TOKENS, ROWS, Row
 
@@ -37,7 +37,7 @@ def page(row: Row, seconds: float, at: float) -> str:
     return "".join(f'{name}{{model_name="{row.model}"}} {value} {at * 1000:.0f}\n' for name, value in values.items())
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving() -> Iterator[str]:
     """Serve /0 to /4, one for each row; yields host and port."""
     began = time.time()
@@ -50,7 +50,8 @@ def serving() -> Iterator[str]:
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            with contextlib.suppress(ConnectionError):  # of a scrape that was given up
+                self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
             pass

@@ -38,7 +38,12 @@ def _identity() -> list[dict[str, Any]]:
             height=4,
         ),
         timeline(
-            "State", "The state that the GPU is in.", query("gpu_state{#} > 0", "{{state}}"), color=NEUTRAL, height=4
+            "State",
+            "The state that the GPU is in.",
+            query("gpu_state{#} > 0", "{{state}}"),
+            color=NEUTRAL,
+            width=8,
+            height=4,
         ),
         stat(
             "Up",
@@ -62,6 +67,9 @@ def _identity() -> list[dict[str, Any]]:
             "What the driver asks for to bring the GPU back; none when all is well.",
             "none",
             query("gpu_recovery_action{#} == 1", "{{action}}"),
+        ),
+        stat(
+            "Performance state", "NVIDIA's P-state: 0 is the fastest.", "none", query("max(gpu_performance_state{#})")
         ),
         table(
             "Firmware",
@@ -112,8 +120,8 @@ def _power() -> list[dict[str, Any]]:
             "percentunit",
             query("max(gpu_energy_divergence_ratio{#})"),
             decimals=2,
-            steps=(Step(0.05, BAD),),
-            base=GOOD,
+            steps=(Step(-0.05, GOOD), Step(0.05, BAD)),
+            base=BAD,
         ),
         stat(
             "Uncertainty",

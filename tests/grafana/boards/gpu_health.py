@@ -44,9 +44,6 @@ def state() -> list[dict[str, Any]]:
             query("rate(gpu_throttle_seconds_total{#}[$__rate_interval]) > 0", "{{reason}}"),
             maximum=1,
         ),
-        stat(
-            "Performance state", "NVIDIA's P-state: 0 is the fastest.", "none", query("max(gpu_performance_state{#})")
-        ),
     ]
 
 
@@ -60,6 +57,7 @@ def errors() -> list[dict[str, Any]]:
             query('sum(increase(gpu_ecc_errors_total{#, class="uncorrected"}[$__range]))'),
             steps=ZERO_IS_GOOD,
             base=GOOD,
+            width=6,
             decimals=0,
         ),
         stat(
@@ -69,6 +67,7 @@ def errors() -> list[dict[str, Any]]:
             query("max(gpu_memory_remap_failed{#})"),
             steps=ZERO_IS_GOOD,
             base=GOOD,
+            width=6,
         ),
         stat(
             "Remap waiting",
@@ -77,6 +76,7 @@ def errors() -> list[dict[str, Any]]:
             query("max(gpu_memory_remap_pending{#})"),
             steps=(Step(1, FAIR),),
             base=GOOD,
+            width=6,
         ),
         stat(
             "Pages retired",
@@ -85,6 +85,7 @@ def errors() -> list[dict[str, Any]]:
             query("sum(gpu_retired_pages{#})"),
             steps=(Step(1, FAIR),),
             base=GOOD,
+            width=6,
         ),
         graph(
             "Memory errors",
@@ -111,7 +112,7 @@ def errors() -> list[dict[str, Any]]:
                     "Last", "dateTimeAsLocal", "max by (kind, code) (gpu_error_event_last_timestamp_seconds{#}) * 1000"
                 ),
             ),
-            width=12,
+            height=5,
         ),
     ]
 
