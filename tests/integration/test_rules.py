@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from exporter.exposition.subjects import TABLES
-from exporter.metrics import Kind
+from exporter.metrics import FATAL_EVENTS, Kind
 from exporter.reference import CLOSED_LABELS
 from tests.integration.prometheus import find
 from tests.promql import selectors
@@ -165,3 +165,14 @@ def test_each_rule_that_records_is_tested() -> None:
     }
     used = {str(selector.name) for file in RULES for rule in rules(file) for selector in selectors(rule["expr"])}
     assert asked | used >= RECORDED
+
+
+def test_each_error_that_is_shown_before_it_happens_raises_one_alert() -> None:
+    codes: dict[str, list[str]] = {"xid": [], "ras": []}
+    for rule in rules(ROOT / "config/prometheus/alerts.yaml"):
+        for selector in selectors(rule["expr"]):
+            found = {matcher.name: matcher.value for matcher in selector.matchers.matchers}
+            if selector.name == "gpu_error_event_last_timestamp_seconds":
+                codes[found["kind"]] += found["code"].split("|")
+    assert sorted(codes["xid"]) == sorted(FATAL_EVENTS["xid"])
+    assert sorted(codes["ras"]) == sorted({*FATAL_EVENTS["ras"], "non_fatal_uncorrected"})
