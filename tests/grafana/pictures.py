@@ -23,7 +23,7 @@ CHOSEN = {"gpu-exporter-node": {"instance": MIXED}, "gpu-exporter-inference": {"
 SHOWN_GPUS = {"gpu-exporter-gpu": "sim0", "gpu-exporter-gpu-amd": "sim8"}
 """One of each vendor, of the mixed node, each as a picture of its own."""
 POINTS = 200
-RATE_SECONDS = 15.0
+RATE_SECONDS = 30.0
 """Of `$__rate_interval`: as many scrapes as make lines smooth on a busy machine."""
 
 
