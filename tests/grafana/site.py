@@ -241,6 +241,6 @@ def site(directory: Path, *flags: str) -> Iterator[Site]:
             running(tools, directory / "prometheus", configuration(pages, models, rules(directory)), *flags)
         )
         scraped = len(pages) + len(ROWS)
-        pages[MIXED].until(lambda: len(server.query("up == 1")) == scraped, seconds=30)
+        pages[MIXED].until(lambda: len(server.query("up == 1")) == scraped, seconds=60)
         monotonic = time.clock_gettime(time.CLOCK_MONOTONIC) - time.time()
         yield Site(server, pages, {SERVING: serving_machine, MIXED: mixed_machine}, epoch, monotonic)

@@ -17,6 +17,7 @@ PATIENCE_SECONDS = 120.0
 TRUE = 0.01
 """By how much an answer may be off."""
 
+JOBS = {"4711", "4712", "4713"}
 FLEET, INFERENCE = (load(DIRECTORY / f"gpu-exporter-{name}.json") for name in ("fleet", "inference"))
 BY_NAME = {path.stem: load(path) for path in FILES}
 
@@ -31,6 +32,13 @@ def is_whole(site: Site, window: Window) -> bool:
         < 1.1 * (points[-1][0] - points[0][0]) / (len(points) - 1)
         for points in found.values()
     )
+
+
+def all_are_known(site: Site, at: float) -> bool:
+    """Tell whether every workload has been seen: it is charged from then on."""
+    known = site.server.query("gpu_workload_info", at)
+    pods = [labels for labels, _ in known if labels.get("k8s_pod")]
+    return len(pods) == sum(row.gpus for row in ROWS) and {labels.get("slurm_job", "") for labels, _ in known} > JOBS
 
 
 def readings(site: Site, instance: str, window: Window) -> dict[str, tuple[float, float, float]]:
@@ -71,15 +79,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Window
     with site(tmp_path_factory.mktemp("site")) as running:
         # What the lost GPU drew before it was lost must not be in the window.
         running.daemons[MIXED].until(lambda: running.server.query('gpu_state{state="lost"} == 1'), seconds=60)
+        lost = time.time()
         time.sleep(WINDOW_SECONDS)
 
         def whole() -> Window | None:
             # What is scraped at the end has to be stored before it is asked for.
             end = time.time() - INTERVAL_SECONDS / 2
             window = Window(end - WINDOW_SECONDS, end, step=2.0, interval=4 * INTERVAL_SECONDS)
-            return window if window.start > lost and is_whole(running, window) else None
+            usable = window.start > lost and all_are_known(running, window.start) and is_whole(running, window)
+            return window if usable else None
 
-        lost = time.time() - WINDOW_SECONDS
         yield running, running.daemons[MIXED].until(whole, seconds=PATIENCE_SECONDS)
 
 
@@ -224,7 +233,7 @@ def test_users_have_names_and_what_they_use_is_no_more_than_the_total(run: tuple
         for panel, label in (("By user", "owner"), ("By Slurm job", "slurm_job"), ("By namespace", "k8s_namespace"))
     }
     assert found["By user"].keys() == {"ada", "bob"}
-    assert found["By Slurm job"].keys() == {"4711", "4712", "4713"}
+    assert found["By Slurm job"].keys() == JOBS
     assert found["By namespace"].keys() == {"serving"}
     total = answer(site, window, asked("energy", "Energy"), values)[""]
     assert sum(sum(joules.values()) for joules in found.values()) < 1.2 * total
