@@ -1,5 +1,6 @@
 """What lies in the tree is what the code means by it."""
 
+import json
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 def test_every_file_in_config_is_good_for_what_it_is_for() -> None:
     for path in (ROOT / "config").rglob("*"):
         name = str(path.relative_to(ROOT / "config"))
-        if path.is_dir():
+        if path.is_dir() or path.suffix == ".md":  # what is for people has its links followed below
             continue
         if name == "gpu-exporter.yaml":
             load_config(path)
@@ -28,10 +29,10 @@ def test_every_file_in_config_is_good_for_what_it_is_for() -> None:
             convert(document.value, Form, document.problems)
         elif name == "scenarios/shared-node.sh":
             assert name in (ROOT / "tests/integration/test_attribution_docs.py").read_text()  # runs it
+        elif name.startswith("grafana/"):
+            assert name == "grafana/.lint" or json.loads(path.read_text())["panels"]  # tests/grafana holds them to more
         elif name.startswith("prometheus/"):
             assert load(path.read_bytes()).value["groups"]  # promtool has its say in test_rules
-        elif path.suffix == ".md":
-            pass  # for people; its links are followed below
         elif name.startswith(("compose/", "container/")):
             # It is read by the one, and by the other, which test_image builds from.
             readers = (ROOT / "tests/unit/test_packaging.py", ROOT / "Dockerfile")
