@@ -32,7 +32,7 @@ def is_dual_die(asic: Mapping[str, Any]) -> bool:
         device = int(raw, 16) if isinstance(raw, str) else raw
     except ValueError:
         device = None
-    return device in _DUAL_DIE_IDS or "MI250" in str(asic.get("market_name"))
+    return (isinstance(device, int) and device in _DUAL_DIE_IDS) or "MI250" in str(asic.get("market_name"))
 
 
 def pair(calls: Calls, dies: Sequence[Die], proven: MutableMapping[frozenset[str], Pairs]) -> Pairs:

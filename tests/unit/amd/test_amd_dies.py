@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model import Sample
+from exporter.providers.amd.dies import is_dual_die
 from exporter.providers.amd.provider import AmdProvider
 from tests.unit.amd.vendor import ALL, FakeAmdsmi, Handle, error, gpu, provider
 
@@ -147,3 +148,8 @@ def test_any_pairs_are_found_whatever_their_order(order: list[int], evidence: st
     assert sorted((min(couple), max(couple)) for couple in couples) == sorted(
         (first, die) for die, first in enumerate(found) if die != first
     )
+
+
+@pytest.mark.parametrize("told", [[0x740C], {"id": 0x740C}, None, 7.5, "0xzz"])
+def test_an_id_that_is_no_number_is_none_of_a_dual_die(told: object) -> None:
+    assert not is_dual_die({"device_id": told, "market_name": "N/A"})
