@@ -1,5 +1,6 @@
 """The chart and the real Helm: found, run, and what it renders."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -64,7 +65,8 @@ def render(tmp_path: Path, values: Mapping[str, Any], *arguments: str | Path, ch
 
 def written(directory: Path, values: Mapping[str, Any]) -> Path:
     file = directory / "values.yaml"
-    file.write_text(yaml.safe_dump(dict(values)))
+    # As JSON: versions of YAML differ in what is a number or a truth value.
+    file.write_text(json.dumps(dict(values)))
     return file
 
 

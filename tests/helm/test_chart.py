@@ -104,7 +104,7 @@ def _nodes(node: object, path: str = "") -> list[tuple[str, dict[str, object]]]:
 
 def _describes(path: str) -> bool:
     """Whether the node says what a value is, not what must not come together."""
-    return not {"allOf", "if", "then", "oneOf"} & set(path.split("/"))
+    return not {"allOf", "complete", "if", "then", "oneOf"} & set(path.split("/"))
 
 
 def _is_closed(node: dict[str, object]) -> bool:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 
 DEVICE = {"model": "H100-SXM", "load": {"pattern": "constant", "watts": 500}}
 SIMULATED: dict[str, Any] = {"simulated": {"enabled": True, "scenario": {"devices": [DEVICE]}}}
-JOURNAL = f"gpu-exporter-pods/{NAMESPACE}-gpus-gpu-exporter"
+JOURNAL = f"gpu-exporter-pods/{NAMESPACE}.gpus-gpu-exporter"
 URL = "http://127.0.0.1:10042/metrics"
 NOTHING = "0000000000000000"
 

@@ -249,7 +249,7 @@ def test_the_journal_is_of_one_release(tmp_path: Path) -> None:
         return {volume["hostPath"]["path"] for volume in volumes if "hostPath" in volume}
 
     one_release = places("gpus", "--namespace", "monitoring")
-    assert one_release == {f"{place}/gpu-exporter-pods/monitoring-gpus-gpu-exporter" for place in ("/run", "/var/lib")}
+    assert one_release == {f"{place}/gpu-exporter-pods/monitoring.gpus-gpu-exporter" for place in ("/run", "/var/lib")}
     assert not one_release & places("gpus", "--namespace", "other")
     assert not one_release & places("more", "--namespace", "monitoring")
     assert tmp_path.exists()

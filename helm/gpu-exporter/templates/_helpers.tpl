@@ -4,11 +4,15 @@
 {{- .Values.nameOverride | default .Chart.Name | trunc 52 | trimSuffix "-" }}
 {{- end }}
 
-{{/* 52 characters: the name of a set is added to it, and names of Services have 63 at most. */}}
+{{/* 52 characters without a dot: the name of a set is added to it, and names of Services have 63 at most, and none. */}}
 {{- define "gpu-exporter.fullname" -}}
 {{- $name := include "gpu-exporter.name" . }}
 {{- $joined := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}
-{{- .Values.fullnameOverride | default $joined | trunc 52 | trimSuffix "-" }}
+{{- $full := .Values.fullnameOverride | default $joined | replace "." "-" | trunc 52 | trimSuffix "-" }}
+{{- if not (regexMatch "^[a-z]" $full) }}
+  {{- fail (printf "%s: names of Services begin with a letter: set fullnameOverride" $full) }}
+{{- end }}
+{{- $full }}
 {{- end }}
 
 {{- define "gpu-exporter.namespace" -}}
@@ -37,9 +41,9 @@ over the values. Templates make a context of each by `set` on a shallow copy: `m
 exporter{{ with .set }}-{{ . }}{{ end }}
 {{- end }}
 
+{{/* Of values, as text: YAML takes some names for numbers. */}}
 {{- define "gpu-exporter.matchLabels" -}}
-app.kubernetes.io/name: {{ include "gpu-exporter.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+{{- dict "app.kubernetes.io/name" (include "gpu-exporter.name" .) "app.kubernetes.io/instance" .Release.Name | toYaml }}
 {{- end }}
 
 {{- define "gpu-exporter.selectorLabels" -}}
@@ -47,14 +51,22 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: {{ include "gpu-exporter.component" . }}
 {{- end }}
 
+{{/*
+Labels of an object: takes a list of its context and of maps of more labels. Later ones win over those before, and what
+selectors look for over all, so that each is there once.
+*/}}
 {{- define "gpu-exporter.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-{{ include "gpu-exporter.matchLabels" . }}
-app.kubernetes.io/version: {{ .Values.image.tag | default .Chart.AppVersion | trunc 63 | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-app.kubernetes.io/part-of: gpu-exporter
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
+{{- $context := first . }}
+{{- with $context }}
+{{- $labels := dict "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimAll "-_.") }}
+{{- $_ := set $labels "app.kubernetes.io/version" (.Values.image.tag | default .Chart.AppVersion | trunc 63 | trimAll "-_.") }}
+{{- $_ := set $labels "app.kubernetes.io/managed-by" .Release.Service }}
+{{- $_ := set $labels "app.kubernetes.io/part-of" "gpu-exporter" }}
+{{- range prepend (rest $) .Values.commonLabels }}
+  {{- range $name, $value := . }}{{ $_ := set $labels $name $value }}{{ end }}
+{{- end }}
+{{- range $name, $value := include "gpu-exporter.matchLabels" . | fromYaml }}{{ $_ := set $labels $name $value }}{{ end }}
+{{- toYaml $labels }}
 {{- end }}
 {{- end }}
 
@@ -85,13 +97,15 @@ app.kubernetes.io/part-of: gpu-exporter
 {{- end }}
 
 {{- define "gpu-exporter.user" -}}
-{{- if hasKey .Values.securityContext "runAsUser" }}{{ .Values.securityContext.runAsUser | int64 }}
+{{- if hasKey (.Values.securityContext | default dict) "runAsUser" }}{{ .Values.securityContext.runAsUser | int64 }}
+{{- else if hasKey (.Values.podSecurityContext | default dict) "runAsUser" }}{{ .Values.podSecurityContext.runAsUser | int64 }}
 {{- else if include "gpu-exporter.needsRoot" . }}0
 {{- else }}65532{{ end }}
 {{- end }}
 
 {{- define "gpu-exporter.group" -}}
-{{- if hasKey .Values.securityContext "runAsGroup" }}{{ .Values.securityContext.runAsGroup | int64 }}
+{{- if hasKey (.Values.securityContext | default dict) "runAsGroup" }}{{ .Values.securityContext.runAsGroup | int64 }}
+{{- else if hasKey (.Values.podSecurityContext | default dict) "runAsGroup" }}{{ .Values.podSecurityContext.runAsGroup | int64 }}
 {{- else }}{{ include "gpu-exporter.user" . }}{{ end }}
 {{- end }}
 
@@ -106,15 +120,15 @@ app.kubernetes.io/part-of: gpu-exporter
 {{- end }}
 
 {{- define "gpu-exporter.https" -}}
-{{- if ternary .Values.webConfig.tls .Values.tls.enabled (ne .Values.webConfig.existingSecret "") }}true{{ end }}
+{{- if ternary .Values.webConfig.tls .Values.tls.enabled (not (empty .Values.webConfig.existingSecret)) }}true{{ end }}
 {{- end }}
 
 {{- define "gpu-exporter.login" -}}
-{{- if ternary .Values.webConfig.login (gt (len .Values.basicAuth.users) 0) (ne .Values.webConfig.existingSecret "") }}true{{ end }}
+{{- if ternary .Values.webConfig.login (not (empty .Values.basicAuth.users)) (not (empty .Values.webConfig.existingSecret)) }}true{{ end }}
 {{- end }}
 
 {{- define "gpu-exporter.clientCertificates" -}}
-{{- if ternary .Values.webConfig.clientCertificates (and .Values.tls.enabled .Values.tls.clientAuth.enabled) (ne .Values.webConfig.existingSecret "") }}true{{ end }}
+{{- if ternary .Values.webConfig.clientCertificates (and .Values.tls.enabled .Values.tls.clientAuth.enabled) (not (empty .Values.webConfig.existingSecret)) }}true{{ end }}
 {{- end }}
 
 {{- define "gpu-exporter.scheme" -}}
@@ -133,9 +147,12 @@ app.kubernetes.io/part-of: gpu-exporter
 {{- .Values.existingConfigMap | default (include "gpu-exporter.setname" .) }}
 {{- end }}
 
-{{/* Of this release and set alone: a second exporter in the same directory would have no journal. */}}
+{{/*
+Of this release and set alone: a second exporter in the same directory would have no journal. No namespace has a dot in
+its name, so that team.a-gpus is another than team-a.gpus.
+*/}}
 {{- define "gpu-exporter.journalName" -}}
-{{ include "gpu-exporter.namespace" . }}-{{ include "gpu-exporter.setname" . }}
+{{ include "gpu-exporter.namespace" . }}.{{ include "gpu-exporter.setname" . }}
 {{- end }}
 
 {{/* The configuration file, as YAML: what `config` says, with what follows from other values laid over it. */}}
@@ -149,7 +166,7 @@ app.kubernetes.io/part-of: gpu-exporter
   {{- $_ := set $attribution "api_server" .apiServer }}
   {{- $_ := set $attribution "slurm_environment" .slurmEnvironment }}
 {{- end }}
-{{- $ours := dict "attribution" $attribution "providers" .Values.providers }}
+{{- $ours := dict "attribution" $attribution "providers" (.Values.providers | default list) }}
 {{- if .Values.simulated.enabled }}
   {{- if .Values.simulated.scenario }}
     {{- $_ := set $ours "simulate" "scenario.yaml" }}
@@ -157,7 +174,7 @@ app.kubernetes.io/part-of: gpu-exporter
     {{- $_ := set $ours "providers" (list "simulated") }}
   {{- end }}
 {{- end }}
-{{- mergeOverwrite (deepCopy .Values.config) $ours | toYaml }}
+{{- mergeOverwrite (deepCopy (.Values.config | default dict)) $ours | toYaml }}
 {{- end }}
 
 {{/* The file for --web.config.file that is made of `tls` and `basicAuth`. */}}
@@ -166,7 +183,7 @@ app.kubernetes.io/part-of: gpu-exporter
 {{- with .Values.tls }}{{ if .enabled }}
   {{- $tls := dict "cert_file" "/etc/gpu-exporter/tls/tls.crt" "key_file" "/etc/gpu-exporter/tls/tls.key" "min_version" .minVersion }}
   {{- if .clientAuth.enabled }}
-    {{- $_ := set $tls "client_ca_file" (printf "/etc/gpu-exporter/%s/ca.crt" (ternary "client-ca" "tls" (ne .clientAuth.caSecret ""))) }}
+    {{- $_ := set $tls "client_ca_file" (printf "/etc/gpu-exporter/%s/ca.crt" (ternary "client-ca" "tls" (not (empty .clientAuth.caSecret)))) }}
     {{- $_ := set $tls "client_auth_type" "RequireAndVerifyClientCert" }}
     {{- with .clientAuth.allowedSans }}{{ $_ := set $tls "client_allowed_sans" . }}{{ end }}
   {{- end }}

@@ -3,25 +3,25 @@
 - mount: {name: config, mountPath: /etc/gpu-exporter/config, readOnly: true}
   source:
     configMap:
-      name: {{ include "gpu-exporter.configMap" . }}
+      name: {{ include "gpu-exporter.configMap" . | quote }}
 {{- if include "gpu-exporter.webConfig" . }}
 - mount: {name: web, mountPath: /etc/gpu-exporter/web, readOnly: true}
   source:
     secret:
-      secretName: {{ include "gpu-exporter.webSecret" . }}
+      secretName: {{ include "gpu-exporter.webSecret" . | quote }}
       defaultMode: 0440
 {{- end }}
 {{- if .Values.tls.enabled }}
 - mount: {name: tls, mountPath: /etc/gpu-exporter/tls, readOnly: true}
   source:
     secret:
-      secretName: {{ include "gpu-exporter.tlsSecret" . }}
+      secretName: {{ include "gpu-exporter.tlsSecret" . | quote }}
       defaultMode: 0440
 {{- if and .Values.tls.clientAuth.enabled .Values.tls.clientAuth.caSecret }}
 - mount: {name: client-ca, mountPath: /etc/gpu-exporter/client-ca, readOnly: true}
   source:
     secret:
-      secretName: {{ .Values.tls.clientAuth.caSecret }}
+      secretName: {{ .Values.tls.clientAuth.caSecret | quote }}
       defaultMode: 0440
       items:
         - {key: ca.crt, path: ca.crt}
@@ -31,7 +31,7 @@
 - mount: {name: probe, mountPath: /etc/gpu-exporter/probe, readOnly: true}
   source:
     secret:
-      secretName: {{ include "gpu-exporter.probeSecret" . }}
+      secretName: {{ include "gpu-exporter.probeSecret" . | quote }}
       defaultMode: 0440
 {{- end }}
 {{- with .Values.journal }}
@@ -39,12 +39,12 @@
 - mount: {name: journal, mountPath: /run/gpu-exporter}
   source:
     hostPath:
-      path: {{ .hostPath.live }}/{{ include "gpu-exporter.journalName" $ }}
+      path: {{ printf "%s/%s" .hostPath.live (include "gpu-exporter.journalName" $) | quote }}
       type: DirectoryOrCreate
 - mount: {name: state, mountPath: /var/lib/gpu-exporter}
   source:
     hostPath:
-      path: {{ .hostPath.state }}/{{ include "gpu-exporter.journalName" $ }}
+      path: {{ printf "%s/%s" .hostPath.state (include "gpu-exporter.journalName" $) | quote }}
       type: DirectoryOrCreate
 {{- else if eq .storage "emptyDir" }}
 - mount: {name: journal, mountPath: /run/gpu-exporter}
@@ -80,7 +80,7 @@
     hostPath: {path: {{ .podLogs.hostPath | quote }}, type: Directory}
 - mount: {name: container-logs, mountPath: /host/var/log/containers, readOnly: true}
   source:
-    hostPath: {path: {{ dir .podLogs.hostPath }}/containers, type: Directory}
+    hostPath: {path: {{ printf "%s/containers" (dir .podLogs.hostPath) | quote }}, type: Directory}
 {{- end }}
 {{- if .jobFiles.enabled }}
 - mount: {name: job-files, mountPath: /host/job-files, readOnly: true}

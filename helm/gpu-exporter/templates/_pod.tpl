@@ -6,7 +6,7 @@
 - --web.listen-address=:{{ .Values.port | int64 }}
 - --web.telemetry-path={{ .Values.telemetryPath }}
 {{- if include "gpu-exporter.webConfig" . }}
-- --web.config.file=/etc/gpu-exporter/web/{{ ternary .Values.webConfig.key "web-config.yml" (ne .Values.webConfig.existingSecret "") }}
+- --web.config.file=/etc/gpu-exporter/web/{{ ternary .Values.webConfig.key "web-config.yml" (not (empty .Values.webConfig.existingSecret)) }}
 {{- end }}
 {{- if ne .Values.journal.storage "none" }}
 - --journal.directory=/run/gpu-exporter
@@ -17,20 +17,20 @@
 {{- end }}
 {{- end }}
 
+{{/* What extraEnv names again is its own. */}}
 {{- define "gpu-exporter.environment" -}}
-- name: NODE_NAME
-  valueFrom:
-    fieldRef:
-      fieldPath: spec.nodeName
+{{- $own := list (dict "name" "NODE_NAME" "valueFrom" (dict "fieldRef" (dict "fieldPath" "spec.nodeName"))) }}
 {{- if include "gpu-exporter.reads" (dict "values" .Values "provider" "nvidia") }}
-- name: NVIDIA_VISIBLE_DEVICES
-  value: {{ .Values.nvidia.visibleDevices | quote }}
-- name: NVIDIA_DRIVER_CAPABILITIES
-  value: {{ .Values.nvidia.driverCapabilities | quote }}
+  {{- $own = append $own (dict "name" "NVIDIA_VISIBLE_DEVICES" "value" .Values.nvidia.visibleDevices) }}
+  {{- $own = append $own (dict "name" "NVIDIA_DRIVER_CAPABILITIES" "value" .Values.nvidia.driverCapabilities) }}
 {{- end }}
-{{- with .Values.extraEnv }}
-{{ toYaml . }}
+{{- $all := .Values.extraEnv | default list }}
+{{- $named := list }}
+{{- range $all }}{{ $named = append $named .name }}{{ end }}
+{{- range reverse $own }}
+  {{- if not (has .name $named) }}{{ $all = prepend $all . }}{{ end }}
 {{- end }}
+{{- toYaml $all }}
 {{- end }}
 
 {{- define "gpu-exporter.securityContext" -}}
@@ -41,8 +41,8 @@
   {{- $added = list "SYS_PTRACE" "DAC_READ_SEARCH" }}
 {{- end }}
 {{- $_ := set $own "capabilities" (ternary (dict "drop" (list "ALL")) (dict "drop" (list "ALL") "add" $added) (empty $added)) }}
-{{- $context := mergeOverwrite (deepCopy .Values.securityContext) $own }}
-{{- with .Values.securityContext.capabilities }}{{ $_ := set $context "capabilities" . }}{{ end }}
+{{- $context := mergeOverwrite (deepCopy (.Values.securityContext | default dict)) $own }}
+{{- with (.Values.securityContext | default dict).capabilities }}{{ $_ := set $context "capabilities" . }}{{ end }}
 {{- if .Values.privileged }}
   {{- $_ := set $context "privileged" true }}
   {{- $_ := set $context "allowPrivilegeEscalation" true }}
@@ -52,12 +52,12 @@
 
 {{- define "gpu-exporter.podSecurityContext" -}}
 {{- $own := dict "fsGroup" (include "gpu-exporter.group" . | int64) }}
-{{- mergeOverwrite $own (deepCopy .Values.podSecurityContext) | toYaml }}
+{{- mergeOverwrite $own (deepCopy (.Values.podSecurityContext | default dict)) | toYaml }}
 {{- end }}
 
 {{- define "gpu-exporter.pod" -}}
 {{- $mounts := include "gpu-exporter.mounts" . | fromYamlArray }}
-serviceAccountName: {{ include "gpu-exporter.serviceAccountName" . }}
+serviceAccountName: {{ include "gpu-exporter.serviceAccountName" . | quote }}
 automountServiceAccountToken: {{ eq (include "gpu-exporter.asksApiServer" .) "true" }}
 enableServiceLinks: false
 {{- with .Values.imagePullSecrets }}
@@ -65,10 +65,10 @@ imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .Values.runtimeClassName }}
-runtimeClassName: {{ . }}
+runtimeClassName: {{ . | quote }}
 {{- end }}
 {{- if and .Values.attribution.enabled (eq .Values.attribution.processes "hostPID") }}
 hostPID: true
@@ -90,7 +90,7 @@ initContainers:
   # The kubelet makes directories of hostPath volumes for root, and no fsGroup counts there. Their owner is set at each
   # start, so that another user may be chosen later.
   - name: own-journal
-    image: {{ include "gpu-exporter.image" . }}
+    image: {{ include "gpu-exporter.image" . | quote }}
     imagePullPolicy: {{ .Values.image.pullPolicy }}
     command:
       - chown
@@ -122,7 +122,7 @@ initContainers:
 {{- end }}
 containers:
   - name: gpu-exporter
-    image: {{ include "gpu-exporter.image" . }}
+    image: {{ include "gpu-exporter.image" . | quote }}
     imagePullPolicy: {{ .Values.image.pullPolicy }}
     command: [gpu-exporter]
     args:
@@ -150,7 +150,7 @@ containers:
     {{- if or .Values.resources .Values.dra.enabled }}
     resources:
       {{- $claims := ternary (dict "claims" (list (dict "name" "gpus"))) dict .Values.dra.enabled }}
-      {{- mergeOverwrite (deepCopy .Values.resources) $claims | toYaml | nindent 6 }}
+      {{- mergeOverwrite (deepCopy (.Values.resources | default dict)) $claims | toYaml | nindent 6 }}
     {{- end }}
     securityContext:
       {{- include "gpu-exporter.securityContext" . | nindent 6 }}
@@ -174,7 +174,7 @@ volumes:
 {{- if .Values.dra.enabled }}
 resourceClaims:
   - name: gpus
-    resourceClaimTemplateName: {{ include "gpu-exporter.setname" . }}
+    resourceClaimTemplateName: {{ include "gpu-exporter.setname" . | quote }}
 {{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector:

@@ -1,6 +1,6 @@
 {{/* Secret with what a probe shows the server; "" where the kubelet can ask by itself, or nobody can. */}}
 {{- define "gpu-exporter.probeSecret" -}}
-{{- if or (include "gpu-exporter.login" .) (include "gpu-exporter.clientCertificates" .) }}{{ .Values.probes.existingSecret }}{{ end }}
+{{- if or (include "gpu-exporter.login" .) (include "gpu-exporter.clientCertificates" .) }}{{ .Values.probes.existingSecret | default "" }}{{ end }}
 {{- end }}
 
 {{/*
@@ -26,9 +26,11 @@ tcpSocket:
   port: metrics
 {{- else -}}
 httpGet:
-  path: {{ .path }}
+  path: {{ .path | quote }}
   port: metrics
   scheme: {{ include "gpu-exporter.scheme" . | upper }}
 {{- end }}
-{{ omit .probe "enabled" | toYaml }}
+{{- with omit .probe "enabled" }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}

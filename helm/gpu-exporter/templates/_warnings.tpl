@@ -20,7 +20,7 @@ privileged is set without amd.hostDevices: what is in /sys needs neither.
 {{- if and .runtimeClassName .providers (not (has "nvidia" .providers)) }}
 runtimeClassName is {{ .runtimeClassName }}, but the provider nvidia is not opened.
 {{- end }}
-{{- if and .runtimeClassName (not .providers) (eq (len .nodeSelector) 1) }}
+{{- if and .runtimeClassName (not .providers) (le (len (.nodeSelector | default dict)) 1) }}
 runtimeClassName is {{ .runtimeClassName }} on all nodes: where the runtime does not know it, pods do not start. Set nodeSelector, or use daemonSets.
 {{- end }}
 {{- if and (has "nvidia" .providers) (not .runtimeClassName) (not .dra.enabled) (not .privileged) }}
@@ -71,7 +71,7 @@ probes.existingSecret has no effect: the server asks for no login.
 {{- if and .networkPolicy.enabled .hostNetwork }}
 networkPolicy has no effect on pods with hostNetwork.
 {{- end }}
-{{- if and .existingConfigMap (or .providers (ne (toJson .config) (toJson (dict "workers" (dict "max_memory_bytes" 268435456))))) }}
+{{- if and .existingConfigMap (or .providers (ne (toJson (.config | default dict)) (toJson (dict "workers" (dict "max_memory_bytes" 268435456))))) }}
 existingConfigMap is used as it is: config and providers have no effect.
 {{- end }}
 {{- if .dra.enabled }}
