@@ -80,7 +80,7 @@ def _device(device: DeviceSnapshot, broken: Broken) -> Iterator[Finding]:
         yield Finding(Severity.DEGRADED, name, text, "they are absent on the page, and counted")
     if device.state is GpuState.OK and device.energy is None:
         text = "it tells neither power nor energy"
-        yield Finding(Severity.DEGRADED, name, text, "if the provider drm is not opened beside it, open it: the kernel may know")
+        yield Finding(Severity.DEGRADED, name, text, "if the provider drm is not opened, open it: the kernel may know")
     apart = disagreement(device)
     if apart is not None and abs(apart) > MOST_APART:
         goes_on = "its total goes by power as long as the accumulator does not agree"
