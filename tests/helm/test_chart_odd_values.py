@@ -146,6 +146,34 @@ def test_no_two_releases_share_a_journal_or_a_role(tmp_path: Path) -> None:
     assert not names("x", "team-a") & names("a-x", "team")
 
 
+def test_a_release_whose_name_is_no_name_of_a_service_is_told_what_to_set() -> None:
+    done = run(4, "template", "2026", CHART)
+    assert done.returncode != 0
+    assert "set fullnameOverride" in done.stderr
+
+
+def test_a_user_of_the_pod_is_that_of_the_container_too(tmp_path: Path) -> None:
+    found = render(tmp_path, {"podSecurityContext": {"runAsUser": 1000, "runAsGroup": 2000}})
+    context = container(found)["securityContext"]
+    assert (context["runAsUser"], context["runAsGroup"], context["runAsNonRoot"]) == (1000, 2000, True)
+    assert "1000:2000" in pod(found)["initContainers"][0]["command"]
+
+
+def test_the_test_of_a_service_without_an_address_asks_for_the_port_of_the_pod(tmp_path: Path) -> None:
+    for address, port in (("None", 10042), ("", 80)):
+        found = render(tmp_path, {"service": {"clusterIP": address, "port": 80}})
+        assert f":{port}/metrics" in " ".join(one(found, "Pod")["spec"]["containers"][0]["command"])
+
+
+def test_a_set_may_have_nothing_of_what_all_have(tmp_path: Path) -> None:
+    all_have = {"runtimeClassName": "nvidia", "privileged": True, "extraArgs": ["--log.level=debug"]}
+    empty = {"runtimeClassName": "", "privileged": False, "extraArgs": [], "tolerations": []}
+    found = render(tmp_path, {**all_have, "daemonSets": {"a": empty}})
+    assert not {"runtimeClassName", "tolerations"} & pod(found).keys()
+    assert "privileged" not in container(found)["securityContext"]
+    assert "--log.level=debug" not in container(found)["args"]
+
+
 # ---- nothing
 
 MAY_BE_NOTHING = (

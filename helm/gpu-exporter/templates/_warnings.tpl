@@ -74,6 +74,12 @@ networkPolicy has no effect on pods with hostNetwork.
 {{- if and .existingConfigMap (or .providers (ne (toJson (.config | default dict)) (toJson (dict "workers" (dict "max_memory_bytes" 268435456))))) }}
 existingConfigMap is used as it is: config and providers have no effect.
 {{- end }}
+{{- range $argument := .extraArgs }}
+{{- $option := first (splitList "=" $argument) }}
+{{- if has $option (list "--config.file" "--provider" "--simulate" "--web.listen-address" "--web.telemetry-path" "--web.config.file" "--web.systemd-socket" "--journal.directory" "--journal.state-directory") }}
+extraArgs has {{ $option }}, which follows from other values: volumes, probes, the Service and monitors stay as those say.
+{{- end }}
+{{- end }}
 {{- if .dra.enabled }}
 dra needs the label resource.kubernetes.io/admin-access=true on the namespace.
 {{- end }}
@@ -84,6 +90,14 @@ dra needs the label resource.kubernetes.io/admin-access=true on the namespace.
 {{- define "gpu-exporter.releaseWarnings" -}}
 {{- if and .Values.dashboards.enabled (not (.Files.Glob "files/dashboards/*.json")) }}
 dashboards.enabled has no effect: this chart has no dashboards.
+{{- end }}
+{{- if gt (len (.Values.daemonSets | default dict)) 1 }}
+{{- if or .Values.hostNetwork .Values.hostPort }}
+All of daemonSets are of the same port of the node (hostNetwork, hostPort): where two of them meet, one does not start.
+{{- end }}
+{{- if and .Values.serviceMonitor.enabled (not (has .Values.serviceMonitor.jobLabel (list nil "" "app.kubernetes.io/component"))) }}
+serviceMonitor.jobLabel may make all of daemonSets the same job: where two of them meet on a node, series of the one are those of the other.
+{{- end }}
 {{- end }}
 {{- $taken := list }}
 {{- range $set, $values := include "gpu-exporter.sets" . | fromJson }}
