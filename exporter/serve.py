@@ -20,6 +20,7 @@ from exporter.daemon.privilege import needs_root
 from exporter.daemon.reload import Reloader, keep_reloading
 from exporter.fleet import Fleet
 from exporter.journal import Journal, opened, places
+from exporter.supervision import orphans
 from exporter.supervision.attributor import Attributor
 from exporter.supervision.requests import providers, worker_requests
 from exporter.supervision.supervisor import Supervisor
@@ -114,6 +115,8 @@ async def _serve(config: Config, read: Callable[[], Config], guard: "Guard | Non
         loop.add_signal_handler(number, act)
     for came in early.arrived():
         acts[signal.Signals(came)]()
+    if os.getpid() == 1:
+        loop.add_signal_handler(signal.SIGCHLD, orphans.reap)
     systemd.ready()
     lookout = Lookout(fleet, names, lambda: server.counts, lambda: reloader.well, systemd)
     aside = (

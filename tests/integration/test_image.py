@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,14 @@ def test_its_own_command_serves_where_there_is_no_gpu(
             "CapAmb": 0,
         }
         assert container.run("python3", "/opt/gpu-exporter/healthcheck.py").returncode == 0
+        # As process 1 it reaps what commands have left behind.
+        container.run("sh", "-c", "(sleep 0.1 &) ; (setsid sleep 0.1 &)")
+        names = "cat /proc/[0-9]*/comm"
+        assert "gpu-exporter" in container.run("sh", "-c", names).stdout
+        deadline = time.monotonic() + 30
+        while "sleep" in container.run("sh", "-c", names).stdout:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
         code, seconds = container.stop()
         assert code == 0
         assert seconds < 5.0
