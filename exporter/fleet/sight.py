@@ -54,6 +54,11 @@ class Sight:
     def lost(self) -> bool:
         return self.lost_at is not None or not self.listed
 
+    @property
+    def tells_nothing(self) -> bool:
+        """Whether its provider is up and lists the device, as AMD SMI lists APUs, and has no reading of it."""
+        return self.listed and not self._cut_off and self.state is GpuState.STALE
+
     def answers(self, now: float) -> bool:
         """Tell whether a reading can be expected of it: it is there, not in question, and its provider not given up."""
         return not self.lost and not self.hung and not self.given_up(now)

@@ -15,8 +15,14 @@ def left_out(cards: Iterable[Card]) -> Mapping[str, int]:
 
 
 def served_elsewhere(cards: Iterable[Card]) -> Mapping[str, int]:
-    """Count the devices of each provider that a preferred one serves."""
+    """Count the devices of each provider that another one serves: a preferred one, or one that alone tells of them."""
     counts: Counter[str] = Counter()
     for card in cards:
-        counts.update(sight.provider for sight in card.sights.after_lead if sight.listed)
+        sights = card.sights
+        after = sights.after_lead
+        counts.update(
+            sight.provider
+            for sight in sights
+            if sight is not sights.lead and (sight.listed if sight in after else sight.tells_nothing)
+        )
     return counts

@@ -220,3 +220,21 @@ def test_released_and_taken_up_again() -> None:
     assert host.card.state is GpuState.OK
     host.both(CARD)
     assert (host.card.state, host.card.provider) == (GpuState.OK, "amd")
+
+
+def test_a_gpu_of_which_the_library_tells_nothing_is_not_missed_in_the_library() -> None:
+    # AMD SMI lists APUs, and answers N/A to everything.
+    host = Pair(gpu())
+    for provider in ("amd", "drm"):
+        host.fleet.expected(provider, 1)
+    for _ in range(30):
+        host.wait(1.0)
+        host.read(gpu(), *ALL, provider="amd")
+        host.drm(gpu())
+    expected = {snapshot.provider: snapshot.devices_expected for snapshot in host.world.snapshots}
+    assert (host.counted["amd"], expected["amd"]) == (0, 0)
+    assert (host.counted["drm"], expected["drm"]) == (1, 1)
+    host.down("amd")
+    host.run(10, gpu(), "drm")
+    missed = {snapshot.provider: snapshot.devices_expected for snapshot in host.world.snapshots}
+    assert missed["amd"] == 1, "a library that is down is missed by what PCI shows"
