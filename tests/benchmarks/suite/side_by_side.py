@@ -1,0 +1,164 @@
+"""Our daemon beside its peers: all run at the same time, are asked in turn, and only ratios within one run count."""
+
+import contextlib
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from tests.benchmarks.figures import quantile
+from tests.benchmarks.suite import peers
+from tests.benchmarks.suite.peers import NODE, NVITOP, OURS, STATIC, MissingError, Peer
+from tests.benchmarks.suite.rig import Meter, Scraper, exporter, plain, scenario, series
+from tests.benchmarks.suite.section import Section
+
+SETTLED_SECONDS = 3.0
+BACK_TO_BACK = 100
+BURST_MILLISECONDS = 1500.0
+"""After which a slow one is asked no more."""
+ORDER = (OURS, NVITOP, NODE, STATIC)
+
+
+class Seen(NamedTuple):
+    """Of one peer in one run."""
+
+    processor: float
+    """Share of one core."""
+    mebibytes: float
+    spaced: float
+    """Milliseconds of a scrape, p50, 1 s after the one before."""
+    spaced_p99: float
+    burst: float
+    """The same, back to back."""
+    series: int
+    bytes: int
+
+
+Run = Mapping[str, Seen]
+
+
+@contextlib.contextmanager
+def tenants(count: int) -> Iterator[str]:
+    """Yield a scenario of so many H100s, each of which is used by a process that is there."""
+    processes = [subprocess.Popen(["sleep", "3600"]) for _ in range(count)]
+    try:
+        used = [[{"pid": p.pid, "name": "sleep", "memory_used_bytes": 40e9, "share": 0.9}] for p in processes]
+        yield scenario(count, processes=used)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def recorded(text: str) -> bytes:
+    with exporter(text) as daemon, contextlib.closing(Scraper(daemon.url)) as scraper:
+        return plain(scraper.scrape().body)
+
+
+def compare(
+    count: int, runs: int, seconds: float, names: Sequence[str] = (NVITOP, NODE, STATIC)
+) -> tuple[list[Run], list[str]]:
+    """Run our daemon and the peers of these names side by side, and return what was seen, and what is missing.
+
+    They are started anew for each run. Prometheus asks for gzip, and so does this.
+    """
+    with tenants(count) as text:
+        page = recorded(text)
+        openers: dict[str, Callable[[], contextlib.AbstractContextManager[Peer]]] = {
+            OURS: lambda: peers.ours(text),
+            NVITOP: lambda: peers.nvitop_exporter(text),
+            NODE: lambda: peers.node_exporter(page),
+            STATIC: lambda: peers.nginx(page),
+        }
+        missing: dict[str, str] = {}
+        seen = []
+        for _ in range(runs):
+            with contextlib.ExitStack() as stack:
+                found = []
+                for name in (OURS, *names):
+                    if name in missing:
+                        continue
+                    try:
+                        found.append(stack.enter_context(openers[name]()))
+                    except MissingError as error:
+                        missing[name] = str(error)
+                seen.append(_watched(found, seconds))
+    return seen, list(missing.values())
+
+
+def _watched(found: Sequence[Peer], seconds: float) -> Run:
+    time.sleep(SETTLED_SECONDS)
+    scrapers = {peer.name: Scraper(peer.url) for peer in found}
+    bodies = {name: scraper.scrape().body for name, scraper in scrapers.items()}
+    spaced: dict[str, list[float]] = {name: [] for name in scrapers}
+    burst: dict[str, list[float]] = {name: [] for name in scrapers}
+    meters = {peer.name: Meter(peer.pids) for peer in found}
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for name, scraper in scrapers.items():
+            spaced[name].append(scraper.scrape().seconds * 1e3)
+            time.sleep(1 / len(scrapers))
+    used = {name: meter.read() for name, meter in meters.items()}
+    for _ in range(BACK_TO_BACK // 5):
+        for name, scraper in scrapers.items():
+            if sum(burst[name]) < BURST_MILLISECONDS:
+                burst[name] += [scraper.scrape().seconds * 1e3 for _ in range(5)]
+    for scraper in scrapers.values():
+        scraper.close()
+    return {
+        name: Seen(
+            used[name].processor,
+            used[name].mebibytes,
+            quantile(spaced[name], 0.5),
+            quantile(spaced[name], 0.99),
+            quantile(burst[name], 0.5),
+            series(plain(bodies[name])),
+            len(bodies[name]),
+        )
+        for name in scrapers
+    }
+
+
+def ratio(runs: Sequence[Run], peer: str, of: Callable[[Seen], float]) -> float:
+    """Return the median over the runs of our figure by the peer's in the same run."""
+    return statistics.median(of(run[OURS]) / of(run[peer]) for run in runs)
+
+
+def side_by_side(seconds: float) -> Section:
+    section = Section("Side by side")
+    for count, times in ((8, 4), (64, 3)):
+        runs, missing = compare(count, times, seconds)
+        section.say(
+            f"{count} H100s of the C stand-in with a process each: medians of {times} runs of {seconds:g} s, all at "
+            "the same time, each scraped once a second with gzip, then back to back. Processor time is of one core and "
+            "includes the scrapes; memory is PSS in MiB of all processes; a scrape is p50 in milliseconds. In "
+            "brackets: our figure by theirs."
+        )
+        for line in missing:
+            section.say(f"Not measured: {line}")
+        section.table(
+            ("", "processor", "MiB", "scrape, 1 s apart", "p99", "back to back", "series", "bytes, gzip"),
+            (_row(runs, name) for name in ORDER if name in runs[0]),
+        )
+        for name in runs[0]:
+            for field in ("processor", "mebibytes", "spaced", "burst"):
+                section.figures[f"{count} {name} {field}"] = ratio(runs, name, attrgetter(field))
+    section.say(
+        "Each scrape of ours at 1 s reads the energy of all GPUs anew before it answers; nvitop-exporter answers from "
+        "what it read by itself in the last second, and has no energy; the last two send a page that never changes: "
+        "node_exporter reads and checks the file at each scrape, nginx sends it as it is."
+    )
+    return section
+
+
+def _row(runs: Sequence[Run], name: str) -> list[str]:
+    def told(field: str, form: str) -> str:
+        value = statistics.median(getattr(run[name], field) for run in runs)
+        by = ratio(runs, name, attrgetter(field))
+        return f"{value:{form}}" + ("" if name == OURS else f" ({by:.2f})")
+
+    figures = [told("processor", ".2%"), told("mebibytes", ".1f"), told("spaced", ".2f")]
+    figures += [f"{statistics.median(run[name].spaced_p99 for run in runs):.2f}", told("burst", ".2f")]
+    return [name, *figures, f"{runs[0][name].series:,}", f"{runs[0][name].bytes:,}"]
