@@ -5,13 +5,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.helm.chart import ROOT, Object, one, render, without_dashboards
+from tests.helm.chart import CHART, ROOT, Object, one, render, without_dashboards
 
 pytestmark = pytest.mark.integration
 
+BOTH = {"dcgm": True, "amd": True}
+"""Rules of the names that other exporters have, which are left out by default."""
 
-def shipped() -> dict[str, Object]:
-    groups = [group for path in sorted((ROOT / "config/prometheus").glob("*.yaml")) for group in _groups(path)]
+
+def shipped(but: str = "nothing") -> dict[str, Object]:
+    """Return the rules by name, without those of files whose names begin like this."""
+    files = [path for path in sorted((ROOT / "config/prometheus").glob("*.yaml")) if not path.name.startswith(but)]
+    groups = [group for path in files for group in _groups(path)]
     return {rule.get("alert") or rule["record"]: rule for group in groups for rule in group["rules"]}
 
 
@@ -26,7 +31,22 @@ def rendered_rules(found: list[Object]) -> dict[str, Object]:
 
 
 def test_all_rules_are_rendered_as_they_are_shipped(tmp_path: Path) -> None:
-    assert rendered_rules(render(tmp_path, {"prometheusRule": {"enabled": True}})) == shipped()
+    wanted = {"enabled": True, "compatibility": BOTH}
+    assert rendered_rules(render(tmp_path, {"prometheusRule": wanted})) == shipped()
+
+
+def test_names_of_other_exporters_are_recorded_only_where_they_are_asked_for(tmp_path: Path) -> None:
+    assert rendered_rules(render(tmp_path, {"prometheusRule": {"enabled": True}})) == shipped(but="compatibility-")
+    for asked, other in (("dcgm", "amd"), ("amd", "dcgm")):
+        wanted = {"enabled": True, "compatibility": {asked: True}}
+        found = rendered_rules(render(tmp_path, {"prometheusRule": wanted}))
+        assert found == shipped(but=f"compatibility-{other}")
+
+
+def test_each_exporter_whose_names_are_recorded_can_be_chosen() -> None:
+    files = {path.stem.partition("-")[2] for path in (ROOT / "config/prometheus").glob("compatibility-*.yaml")}
+    chosen = yaml.safe_load((CHART / "values.yaml").read_text())["prometheusRule"]["compatibility"]
+    assert chosen == dict.fromkeys(files, False)
 
 
 def test_each_rule_can_be_switched_off(tmp_path: Path) -> None:
@@ -34,7 +54,9 @@ def test_each_rule_can_be_switched_off(tmp_path: Path) -> None:
     # One render for every other rule, and one for the rest.
     for off in (names[::2], names[1::2]):
         rules = {name: {"enabled": False} for name in off}
-        found = rendered_rules(render(tmp_path, {"prometheusRule": {"enabled": True, "rules": rules}}))
+        found = rendered_rules(
+            render(tmp_path, {"prometheusRule": {"enabled": True, "compatibility": BOTH, "rules": rules}})
+        )
         assert set(found) == set(names) - set(off)
 
 
