@@ -117,10 +117,15 @@ def running_threads() -> int:
 
 
 def seconds_of_hash() -> float:
+    """Return what a hash takes, or took when the machine had least else to do."""
     hashed = slow_hash(b"y").encode()
-    began = time.perf_counter()
-    bcrypt.checkpw(b"x", hashed)
-    return time.perf_counter() - began
+
+    def once() -> float:
+        began = time.perf_counter()
+        bcrypt.checkpw(b"x", hashed)
+        return time.perf_counter() - began
+
+    return min(once() for _ in range(8))
 
 
 def test_unknown_users_take_as_long_as_wrong_passwords(tmp_path: Path) -> None:
@@ -157,26 +162,27 @@ def test_a_storm_of_wrong_logins_leaves_scrapes_undisturbed_and_is_bounded(
 
             async def guess(number: int) -> None:
                 client = await served.connect()
-                while time.monotonic() < until:
+                # However slow the machine is, there must be hashes enough to judge their number by.
+                while time.monotonic() < began + 2 or (guard.hashes < 8 and time.monotonic() < began + 60):
                     answer = await ask(client, header(b"scraper", b"%d %d" % (number, len(statuses))))
                     statuses.append(answer.status)
                 client.writer.close()
 
-            until = time.monotonic() + 2.0
+            began = time.monotonic()
             guessing = [asyncio.ensure_future(guess(number)) for number in range(30)]
             took = []
             most = 0
             while not all(each.done() for each in guessing):
-                began = time.perf_counter()
+                asked = time.perf_counter()
                 assert (await ask(scraper, header(b"scraper", PASSWORD))).body == PAGE
-                took.append(time.perf_counter() - began)
+                took.append(time.perf_counter() - asked)
                 most = max(most, running_threads())
                 await asyncio.sleep(0.01)
             for each in guessing:
                 await each
             assert set(statuses) == {401, 503}
-            # A quarter of two seconds, in hashes of the cost that the configured user has.
-            assert 5 < guard.hashes < 2.0 / 4 / seconds_of_hash() * 2
+            # A quarter of the time, in hashes of the cost that the configured user has.
+            assert 8 <= guard.hashes < (time.monotonic() - began) / 4 / seconds_of_hash() * 2
             assert served.server.counts.refused == statuses.count(503)
             assert most <= threads + 1
             print(f"scrapes in the storm: p50 {statistics.median(took) * 1e3:.1f} ms, worst {max(took) * 1e3:.1f} ms")
