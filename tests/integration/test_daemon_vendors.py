@@ -64,6 +64,11 @@ devices:
     load: {pattern: constant, watts: 400}
 """
 
+PROFILED = """
+  - {model: GB200, faults: [{kind: event, code: 31, from_seconds: 1000, every_seconds: 1, lasting_seconds: 0.5}]}
+  - {model: H100-SXM, partitions: [{profile: 1g.10gb}]}
+"""
+
 AMD_FLEET = """
 driver_version: 6.12.12
 devices:
@@ -254,7 +259,8 @@ def test_every_reading_of_amd_gpus_reaches_the_page(start_daemon: Start, tmp_pat
     assert page.all("gpu_process_memory_used_bytes", pid="4000002") == []
     assert page.value("gpu_processes", uuid=mi300x.key, state="holding") == 1
     assert page.value("gpu_processes", uuid=mi300x.key, state="bystander") == 1
-    assert page.value("gpu_energy_hardware_joules_total", uuid=radeon.key) == 0
+    # Its accumulator stands at 0, which is none.
+    assert page.all("gpu_energy_hardware_joules_total", uuid=radeon.key) == []
     assert page.all("gpu_exporter_read_failures_total") == []
     assert page.all("gpu_exporter_rejected_readings_total") == []
     for device, watts in ((mi300x, 717), (mi210, 211), (radeon, 174)):
@@ -314,6 +320,8 @@ def assert_amd_readings(page: Samples, fleet: Machine, device: SimulatedDevice, 
 
 AMD_ALONE = {
     "gpu_fan_speed_ratio",  # no model of NVIDIA's here has a fan
+    "gpu_memory_visible_size_bytes",
+    "gpu_memory_visible_used_bytes",
     "gpu_partition_utilization_ratio",  # NVML does not tell it of MIG instances
     "gpu_system_memory_size_bytes",
     "gpu_system_memory_used_bytes",
@@ -353,7 +361,7 @@ AFTER_MINUTES = {"gpu_energy_divergence_ratio"}
 def test_every_metric_of_the_table_is_filled_by_each_vendor_that_can(
     start_daemon: Start, tmp_path: Path, vendor: str
 ) -> None:
-    fleet = machine(NVIDIA_FLEET if vendor == "nvidia" else AMD_FLEET + PARTITIONED + WITH_ERRORS)
+    fleet = machine(NVIDIA_FLEET + PROFILED if vendor == "nvidia" else AMD_FLEET + PARTITIONED + WITH_ERRORS)
     write_plan(tmp_path / "plan", fleet)
     environment = standin_environment(tmp_path / "plan")
     if vendor == "amd":
@@ -362,12 +370,13 @@ def test_every_metric_of_the_table_is_filled_by_each_vendor_that_can(
     for number in range(len(fleet.devices)):
         (tmp_path / "jobs" / str(number)).write_text("17\n")
     config = tmp_path / "config.yaml"
-    config.write_text(f"attribution: {{job_files: {tmp_path}/jobs}}\n")
+    on_request = "sampling: {profiling_seconds: 1, pcie_bytes: true}\n"
+    config.write_text(f"{on_request}attribution: {{job_files: {tmp_path}/jobs}}\n")
     arguments = ("--provider", vendor, "--config.file", str(config), "--journal.directory", str(tmp_path / "journal"))
     daemon = start_daemon(*arguments, env=environment)
     absent = (NVIDIA_ALONE if vendor == "amd" else AMD_ALONE) | WHERE_SOMETHING_IS_WRONG | AFTER_MINUTES
     # AMD's throttling is told from two reads, which are 5 s apart, and figures of a pass come when it is over.
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 40
     page = daemon.scrape()
     while set(page.series) != METRIC_NAMES - absent and time.monotonic() < deadline:
         time.sleep(0.2)
