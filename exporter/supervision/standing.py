@@ -9,6 +9,8 @@ HEALTHY_SECONDS = 60.0
 OPENING = "the library is being opened"
 NO_DEVICES = "no device was found"
 _FALLS = 3
+_MOST_TOLD = 8
+"""Reasons that are remembered: some have numbers in them, and are all different."""
 
 
 class Standing:
@@ -16,7 +18,8 @@ class Standing:
         """`say` takes what is to be published. `clock` here and below: the watch's own, which counts no stalls."""
         self._say = say
         self._status = Status(False, OPENING, None)
-        self._told = ""
+        self._told: list[str] = []
+        """Why it is down, by what was said of it since it was up: it may alternate between two reasons for days."""
         self._up_at: float | None = None
         self._falls = 0
         """How often it went down since it was last well."""
@@ -69,7 +72,7 @@ class Standing:
         if self._status.up:
             self._failing_since = None
             if self._told:
-                self._told = ""
+                self._told.clear()
                 self._say(self._status)
         return True
 
@@ -82,6 +85,7 @@ class Standing:
     def start_over(self, clock: float) -> None:
         """Count failures from here on."""
         self._failing_since = clock
+        self._told.clear()
 
     @property
     def _is_restless(self) -> bool:
@@ -94,7 +98,7 @@ class Standing:
         if status == self._status:
             return
         self._status = status
-        news = not self._is_restless if status.up else status.reason != self._told
+        news = not self._is_restless if status.up else status.reason not in self._told
         if news:
-            self._told = status.reason
+            self._told = [] if status.up else [*self._told, status.reason][-_MOST_TOLD:]
         self._say(Status(status.up, status.reason, status.library_version, news))

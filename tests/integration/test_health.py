@@ -164,7 +164,10 @@ def test_it_goes_on_by_default_and_while_released_and_where_there_is_no_gpu(
     released.put(DENIED)
     time.sleep(12)
     assert [daemon.process.poll() for daemon in (default.daemon, released.daemon, none)] == [None] * 3
-    assert default.daemon.log.count("provider is down") <= 2  # once for each reason
+    # Once for each reason: a machine with much to do finds a worker too slow as well.
+    told = re.findall(r'msg="provider is down" .*reason=(.*)', default.daemon.log)
+    assert any("unknown error" in reason for reason in told)
+    assert len(told) == len(set(told))
     default.put(ONE)
     released.put(ONE)
     released.daemon.process.send_signal(signal.SIGUSR2)

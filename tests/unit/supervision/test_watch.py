@@ -48,6 +48,30 @@ def test_a_missing_library_is_asked_for_less_and_less_often_and_told_once() -> N
     assert stage.status() == Status(True, "", "1.0")
 
 
+def test_reasons_that_alternate_are_told_once_each() -> None:
+    """A driver that fails is at times too slow to say so, on a machine with much to do."""
+    stage = Stage()
+
+    def fails(spawn: Spawn) -> None:
+        reason = "unknown error" if spawn.child % 2 else "no answer in time"
+        stage.say(spawn.child, frames.Failed("unavailable", reason))
+        stage.end(spawn.child, 69)
+
+    def told() -> list[str]:
+        return [action.reason for action in stage.log if isinstance(action, Status) and action.news]
+
+    stage.play = fails
+    stage.run(600)
+    assert told() == ["unknown error", "no answer in time"]
+    assert len([action for action in stage.log if isinstance(action, Status)]) > 5
+    stage.play = stage.serve
+    stage.run(70)
+    stage.play = fails
+    stage.end(stage.spawns[-1].child, 69)
+    stage.run(100)
+    assert {"unknown error", "no answer in time"} <= set(told()[3:])
+
+
 def test_a_library_that_finds_no_device_is_down_with_that_reason_and_told_once() -> None:
     stage = Stage(devices=())
     stage.run(200)
