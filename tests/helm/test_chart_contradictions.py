@@ -112,6 +112,7 @@ WARNED: list[tuple[dict[str, Any], str]] = [
     ({"tls": TLS, "basicAuth": LOGIN}, "whether the port is open"),
     ({"probes": {"existingSecret": "x"}}, "probes.existingSecret has no effect"),
     ({"tls": TLS, "serviceMonitor": MONITOR}, "serviceMonitor.tlsConfig is empty"),
+    ({"podMonitor": {**MONITOR, "interval": "1m", "scrapeTimeout": "1m1s"}}, "podMonitor.scrapeTimeout is longer"),
     ({"tls": MANAGED, "serviceMonitor": {**MONITOR, "namespace": "other"}}, "is not that of the Secret"),
     ({"podMonitor": {**MONITOR, "tlsConfig": {"insecureSkipVerify": True}}}, "podMonitor.tlsConfig has no effect"),
     ({"basicAuth": LOGIN, "podMonitor": MONITOR}, "scrapes will get 401"),
@@ -166,6 +167,11 @@ def test_each_warning_is_tested(tmp_path: Path) -> None:
     for template in templates:
         pattern = ".+".join(map(re.escape, re.split(r"\{\{.*?\}\}", template)))
         assert any(re.search(pattern, warning) for warning in given), template
+
+
+def test_a_timeout_as_long_as_the_interval_is_warned_of_nothing(tmp_path: Path) -> None:
+    for times in ({"interval": "1m", "scrapeTimeout": "60s"}, {"interval": "", "scrapeTimeout": "1m"}):
+        assert warnings(tmp_path, {"podMonitor": {**MONITOR, **times}}) == []
 
 
 @pytest.mark.parametrize("name", ["default", "nvidia", "amd", "attribution", "cert-manager", "login", "monitoring"])

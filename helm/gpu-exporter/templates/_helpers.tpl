@@ -212,3 +212,13 @@ series anew with each of them.
 - action: labeldrop
   regex: pod|container|namespace|service|endpoint
 {{- end }}
+
+{{/* Of a duration; 0 where none is given. */}}
+{{- define "gpu-exporter.milliseconds" -}}
+{{- $sum := 0 }}
+{{- range regexFindAll "[0-9]+(ms|[smhdwy])" (. | default "") -1 }}
+  {{- $unit := get (dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000 "w" 604800000 "y" 31536000000) (regexFind "[a-z]+$" .) }}
+  {{- $sum = add $sum (mul $unit (regexFind "^[0-9]+" . | int64)) }}
+{{- end }}
+{{- $sum }}
+{{- end }}

@@ -60,6 +60,9 @@ probes.existingSecret has no effect: the server asks for no login.
 {{- if and $https (not $monitor.tlsConfig) $.Values.tls.certManager.enabled (not (has $monitor.namespace (list "" (include "gpu-exporter.namespace" $)))) }}
 {{ $name }}.namespace is not that of the Secret with the authority of the certificate, so Prometheus does not find it: set {{ $name }}.tlsConfig.
 {{- end }}
+{{- if and $monitor.interval (gt (include "gpu-exporter.milliseconds" $monitor.scrapeTimeout | int64) (include "gpu-exporter.milliseconds" $monitor.interval | int64)) }}
+{{ $name }}.scrapeTimeout is longer than the interval: the operator passes over a monitor like that.
+{{- end }}
 {{- if and (not $https) $monitor.tlsConfig }}
 {{ $name }}.tlsConfig has no effect: plain HTTP is served.
 {{- end }}
