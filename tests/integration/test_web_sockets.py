@@ -8,8 +8,10 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -113,6 +115,32 @@ def test_the_daemon_serves_on_the_sockets_that_systemd_passes(tmp_path: Path) ->
             pass
     assert f"http://127.0.0.1:{port}/" in log.read_text()
     assert "Traceback" not in log.read_text()
+
+
+def test_clients_wait_while_the_daemon_on_a_socket_of_systemd_is_restarted(tmp_path: Path) -> None:
+    tcp = moved(socket.create_server(("127.0.0.1", 0)))
+    address: tuple[str, int] = tcp.getsockname()
+    over = threading.Event()
+
+    def asked() -> list[int]:
+        """Ask without a pause, and return what was answered; any other end of a connection is raised."""
+        found = []
+        while not over.is_set():
+            found.append(status(http.client.HTTPConnection(*address, timeout=PATIENCE)))
+        return found
+
+    with tcp, ThreadPoolExecutor(4) as clients:
+        with passed([tcp], tmp_path / "first", "web") as first:
+            assert status(http.client.HTTPConnection(*address, timeout=PATIENCE)) == 200
+            answers = [clients.submit(asked) for _ in range(4)]
+            time.sleep(0.2)
+            first.terminate()
+            assert first.wait(10) == 0
+        with passed([tcp], tmp_path / "second", "web"):
+            assert status(http.client.HTTPConnection(*address, timeout=PATIENCE)) == 200
+            over.set()
+            for each in answers:
+                assert set(each.result(PATIENCE)) == {200}
 
 
 def datagrams() -> socket.socket:
