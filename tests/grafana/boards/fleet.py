@@ -23,7 +23,8 @@ from tests.grafana.boards.panels import (
 )
 
 ON_GPU = "on (job, instance, uuid)"
-MODEL = "max by (job, instance, uuid, model) (gpu_info{@})"
+MODEL = "group by (job, instance, uuid, model) (topk by (job, instance, uuid) (1, gpu_info{@}))"
+"""One of each GPU: there are two for a while after an upgrade of the driver, or when Prometheus was not there."""
 HELD = "gpu_memory_used_bytes{@} / gpu_memory_size_bytes{@} > 0.1"
 IDLE = "increase(gpu_busy_seconds_total{@}[$__range]) / $__range_s < $idle / 100"
 WASTED = f"{HELD} and {ON_GPU} {IDLE}"
@@ -233,7 +234,7 @@ def _waste() -> list[dict[str, Any]]:
             query(
                 """sum(clamp_min(
                   gpu_workload_allocation_ratio{@}
-                  - on (job, instance, uuid, workload) increase(gpu_workload_busy_seconds_total{@}[$__range]) / $__range_s, 0
+                  - on (job, instance, gpu, uuid, workload) increase(gpu_workload_busy_seconds_total{@}[$__range]) / $__range_s, 0
                 ))"""
             ),
             width=8,

@@ -321,7 +321,9 @@ def _users() -> list[dict[str, Any]]:
                     "bytes",
                     """sum by (job, instance, pid, name) (gpu_process_memory_used_bytes{#})
                     * on (job, instance, pid) group_left (user, container_id, k8s_namespace, k8s_pod, slurm_job, systemd_unit)
-                    max by (job, instance, pid, user, container_id, k8s_namespace, k8s_pod, slurm_job, systemd_unit) (gpu_process_info{@})""",
+                    group by (job, instance, pid, user, container_id, k8s_namespace, k8s_pod, slurm_job, systemd_unit) (
+                      topk by (job, instance, pid) (1, gpu_process_info{@})
+                    )""",
                 ),
             ),
             hide=("job", "instance"),

@@ -46,8 +46,11 @@ POD = "k8s_namespace, k8s_pod"
 WATTS_OF_POD = f"""sum by ({POD}) (
   sum by (job, instance, uuid, workload) (WINDOW)
   * on (job, instance, uuid, workload) group_left ({POD})
-  max by (job, instance, uuid, workload, {POD}) (gpu_workload_info{{#, k8s_pod!=""}})
+  group by (job, instance, uuid, workload, {POD}) (
+    topk by (job, instance, uuid, workload) (1, NAMES)
+  )
 )"""
+NAMES = 'gpu_workload_info{#, k8s_pod!=""}'
 
 
 def _served(metric: str, window: str = "$__range") -> str:
@@ -145,7 +148,10 @@ def _chosen() -> list[dict[str, Any]]:
 
 def _by_pod() -> list[dict[str, Any]]:
     joules = WATTS_OF_POD.replace("WINDOW", "increase(gpu_workload_energy_joules_total{#}[$__range])")
+    # A pod that has ended has its tokens in the range as well.
+    joules = joules.replace("NAMES", f"last_over_time({NAMES}[$__range])")
     watts = WATTS_OF_POD.replace("WINDOW", "rate(gpu_workload_energy_joules_total{#}[$__rate_interval])")
+    watts = watts.replace("NAMES", NAMES)
     tokens = _of_pod(f"increase($tokens{{{SERVED}}}[$__range])")
     queries = _of_pod(f"increase($queries{{{SERVED}}}[$__range])")
     return [

@@ -21,7 +21,7 @@ from tests.grafana.boards.panels import (
     timeline,
 )
 
-NAMED = "* on (job, instance, uuid) group_left (model) max by (job, instance, uuid, model) (gpu_info{#})"
+NAMED = "* on (job, instance, uuid) group_left (model) group by (job, instance, uuid, model) (topk by (job, instance, uuid) (1, gpu_info{#}))"
 GPU = "{{instance}} {{gpu}}"
 GPU_MODEL = "{{gpu}} {{model}}"
 
