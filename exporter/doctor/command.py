@@ -11,7 +11,7 @@ from exporter import __version__, logs
 from exporter.config import Config
 from exporter.doctor.findings import Finding, findings, severity
 from exporter.doctor.look import Broken, Examination, look
-from exporter.doctor.page import page
+from exporter.doctor.page import energy, page
 from exporter.doctor.readings import rows
 from exporter.doctor.recording import RecordingError, recorded
 from exporter.doctor.surroundings import Fact, facts
@@ -45,7 +45,9 @@ def _document(examination: Examination, known: Sequence[Fact], found: Sequence[F
                     {
                         "gpu": device.gpu,
                         "model": device.device.model,
+                        "driver_version": device.device.driver_version,
                         "state": device.state.value,
+                        "energy": energy(device),
                         "readings": {
                             row.reading: {"value": row.value, "source": row.source, "reason": row.reason}
                             for row in rows(device, examination.broken.get(device.device.key, Broken()))

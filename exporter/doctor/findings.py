@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from exporter.doctor.look import Broken, Examination
-from exporter.doctor.surroundings import Fact
+from exporter.doctor.surroundings import KUBELET, PIDS, Fact
 from exporter.model import DeviceSnapshot, GpuState, Snapshot
 from exporter.wording import STATES, advice
 
@@ -40,12 +40,32 @@ def findings(examination: Examination, facts: Sequence[Fact]) -> tuple[Finding, 
     if world.attribution is not None:
         for source in world.attribution.sources:
             if not source.up:
-                found.append(Finding(Severity.DEGRADED, f"attribution by {source.source}", source.reason, _SOURCE))
+                found.append(
+                    Finding(
+                        Severity.DEGRADED,
+                        f"attribution by {source.source}",
+                        source.reason,
+                        _help(source.source, source.reason),
+                    )
+                )
     found += [Finding(Severity.DEGRADED, fact.name, fact.value, fact.advice) for fact in facts if fact.is_wrong]
     return tuple(sorted(found, key=lambda finding: -finding.severity))
 
 
 _SOURCE = "see docs/attribution.md for what it needs"
+_HELP = (
+    ("proc", "mean other processes", PIDS),
+    ("proc", "hidepid", "mount /proc with gid= of one of the exporter's groups, or run as root or with CAP_SYS_PTRACE"),
+    ("kubelet", "gRPC is not installed", "install gpu-exporter with its extra: gpu-exporter[kubernetes]"),
+    ("kubelet", "is not there", KUBELET),
+    ("kubelet", "may not", KUBELET),
+    ("kubelet", "permission", KUBELET),
+)
+"""What to do about a source, by a part of its reason."""
+
+
+def _help(source: str, reason: str) -> str:
+    return next((words for name, part, words in _HELP if name == source and part in reason), _SOURCE)
 
 
 def severity(found: Sequence[Finding]) -> Severity:

@@ -53,7 +53,7 @@ def _device(device: DeviceSnapshot, broken: Broken) -> Iterator[str]:
     identity = device.device
     names = (identity.model, identity.pci_address, identity.key, f"driver {identity.driver_version or 'unknown'}")
     yield f"  {device.gpu}: {', '.join(name for name in names if name)}; {device.state.value}"
-    yield f"    energy: {_energy(device)}"
+    yield f"    energy: {energy(device)}"
     table = list(rows(device, broken))
     width = max((len(row.reading) for row in table), default=0)
     missing: dict[str, list[str]] = {}
@@ -66,7 +66,8 @@ def _device(device: DeviceSnapshot, broken: Broken) -> Iterator[str]:
         yield f"    {reason}: {', '.join(readings)}"
 
 
-def _energy(device: DeviceSnapshot) -> str:
+def energy(device: DeviceSnapshot) -> str:
+    """Return where the joules are from, and how the accumulator moved against power."""
     account = device.energy
     if account is None:
         return "none: it tells neither power nor an accumulator"

@@ -1,4 +1,4 @@
-"""What of this process decides how much it can see and keep: its user, device nodes, the directories of the journal."""
+"""What of this process decides how much it can see and keep: user, device nodes, pid namespace, kubelet, journal."""
 
 import grp
 import os
@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from exporter.config import Config
+from exporter.attribution.vantage import vantage
+from exporter.config import AttributionConfig, Config
 from exporter.journal import places
+from exporter.kernel import OURSELVES
 
 _NODES = ("dev/nvidiactl", "dev/nvidia[0-9]*", "dev/dri/renderD*")
 _GROUPS = ("video", "render")
@@ -22,9 +24,11 @@ class Fact(NamedTuple):
     is_wrong: bool = False
 
 
-def facts(config: Config, environment: Mapping[str, str], root: Path = Path("/")) -> tuple[Fact, ...]:
-    """Return what was found out about this process and the host below `root`."""
-    return (*_rights(), *_nodes(root), *_journal(config, environment))
+def facts(
+    config: Config, environment: Mapping[str, str], root: Path = Path("/"), own: str = OURSELVES
+) -> tuple[Fact, ...]:
+    """Return what was found out about this process and the host below `root`; `own`: our process in its own proc."""
+    return (*_rights(), *_nodes(root), *_owners(config.attribution, root, own), *_journal(config, environment))
 
 
 def _rights() -> Iterator[Fact]:
@@ -61,6 +65,40 @@ def _is_device(path: Path) -> bool:
         return stat.S_ISCHR(path.stat().st_mode)
     except OSError:
         return False
+
+
+def _owners(config: AttributionConfig, root: Path, own: str) -> Iterator[Fact]:
+    """Yield what decides whether owners are seen. What is wrong there is told by the source that meets it."""
+    if not config.enabled:
+        yield Fact("attribution", "off: the users of GPUs are not looked up")
+        return
+    proc = config.proc if root == Path("/") else str(_below(root, config.proc))
+    view = vantage(proc, own)
+    yield Fact("pid namespace", view.foreign or f"that of the host, by {config.proc}", PIDS if view.foreign else "")
+    if config.kubelet_socket is not None:
+        yield _kubelet(config.kubelet_socket, _below(root, config.kubelet_socket))
+
+
+PIDS = "share that of the host (--pid=host, hostPID: true), or mount the host's /proc and set attribution.proc"
+KUBELET = "mount the directory of the socket, and run as root or with CAP_DAC_OVERRIDE"
+
+
+def _below(root: Path, path: str) -> Path:
+    return root / path.lstrip("/")
+
+
+def _kubelet(shown: str, path: Path) -> Fact:
+    try:
+        is_socket = stat.S_ISSOCK(path.stat().st_mode)
+    except PermissionError:
+        return Fact("kubelet socket", f"{shown} may not be looked at", KUBELET)
+    except OSError:
+        return Fact("kubelet socket", f"none at {shown}: not a node of Kubernetes, or it is not mounted")
+    if not is_socket:
+        return Fact("kubelet socket", f"{shown} is not a socket", "name the right one: attribution.kubelet_socket")
+    if not os.access(path, os.W_OK):
+        return Fact("kubelet socket", f"{shown} may not be opened", KUBELET)
+    return Fact("kubelet socket", f"{shown} may be asked")
 
 
 def _journal(config: Config, environment: Mapping[str, str]) -> Iterator[Fact]:

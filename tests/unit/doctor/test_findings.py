@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from exporter.attribution.vantage import FOREIGN, HIDDEN
 from exporter.doctor.findings import Finding, Severity, findings, severity
 from exporter.doctor.look import Broken, Examination
 from exporter.doctor.page import page
@@ -134,6 +135,23 @@ def test_sources_of_attribution_that_are_down_are_findings() -> None:
     host.fleet.attributed(Attribution(sources=sources), host.now)
     (finding,) = found(host.world)
     assert (finding.subject, finding.text) == ("attribution by kubelet", "permission denied")
+
+
+@pytest.mark.parametrize(
+    ("source", "reason", "advice"),
+    [
+        ("proc", FOREIGN, "hostPID: true"),
+        ("proc", HIDDEN, "gid="),
+        ("kubelet", "gRPC is not installed (No module named 'grpc')", "gpu-exporter[kubernetes]"),
+        ("kubelet", "/run/kubelet.sock is not there: no kubelet runs here", "mount the directory"),
+        ("job_files", "/run/jobs: Permission denied", "docs/attribution.md"),
+    ],
+)
+def test_a_source_that_is_down_says_what_to_do(source: str, reason: str, advice: str) -> None:
+    host = running()
+    host.fleet.attributed(Attribution(sources=(SourceStatus(source=source, up=False, reason=reason),)), host.now)
+    (finding,) = found(host.world)
+    assert advice in finding.advice
 
 
 def test_facts_are_findings_only_where_something_is_wrong() -> None:
