@@ -79,8 +79,11 @@ def assert_readings(fleet: Machine, truth: SimulatedDevice, sample: Mapping[str,
     counter = fleet.counter_joules(truth.key, at)
     assert counter is not None
     power = truth.power(at - fleet.epoch, 0.0, 0.0)
-    assert sample["energy_counter_joules"] == pytest.approx(counter, abs=power * 0.1 + 0.001)
-    assert sample["energy_counter_at"] == pytest.approx(at - fleet.epoch, abs=0.2)
+    if counter:
+        assert sample["energy_counter_joules"] == pytest.approx(counter, abs=power * 0.1 + 0.001)
+        assert sample["energy_counter_at"] == pytest.approx(at - fleet.epoch, abs=0.2)
+    else:  # a Radeon's stands at 0, which is none
+        assert "energy_counter_joules" not in sample
     assert sample["utilization_ratio"] == pytest.approx(expected("utilization_ratio"), abs=0.005)
     assert sample["memory_controller_utilization_ratio"] == pytest.approx(
         expected("memory_controller_utilization_ratio"), abs=0.005
@@ -206,13 +209,12 @@ def test_cards_with_one_serial_number_are_known_by_their_addresses(look: Look) -
 
 
 @pytest.mark.parametrize("version", WHEELS)
-def test_an_accumulator_of_all_ones_is_no_value_and_zero_is_one(look: Look, version: str) -> None:
+def test_an_accumulator_of_all_ones_or_at_zero_is_no_value(look: Look, version: str) -> None:
     fleet = machine("- {model: MI300X, accumulator: {kind: ones}}\n- {model: MI300X, accumulator: {kind: zero}}")
-    ones, zero = look(version, fleet).samples
-    assert "energy_counter_joules" not in ones
-    assert "energy_counter_at" not in ones
-    assert zero["energy_counter_joules"] == 0
-    assert ones.get("failed", []) == ones.get("rejected", []) == []
+    for sample in look(version, fleet).samples:
+        assert "energy_counter_joules" not in sample
+        assert "energy_counter_at" not in sample
+        assert sample.get("failed", []) == sample.get("rejected", []) == []
 
 
 @pytest.mark.parametrize("version", WHEELS)
