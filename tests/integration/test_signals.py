@@ -26,6 +26,26 @@ def catches(pid: int, number: int) -> bool:
     return False
 
 
+def taken(pid: int, number: int) -> None:
+    """Wait until Python has called its handler: the signal is not pending any more, and the process has run since."""
+    while _pending(pid) >> (number - 1) & 1:
+        time.sleep(0.001)
+    _, ran = _state(pid)
+    while (state := _state(pid)) and state[0] != "S" and state[1] < ran + 2:
+        time.sleep(0.001)
+
+
+def _state(pid: int) -> tuple[str, int]:
+    """Return the state of a process and its processor time in clock ticks."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return fields[0], int(fields[11]) + int(fields[12])
+
+
+def _pending(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return sum(int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:")))
+
+
 @contextmanager
 def hardly_begun(log: Path) -> Iterator[Daemon]:
     """A daemon as soon as it holds signals, long before it has imported what it needs to serve."""
@@ -67,7 +87,7 @@ def test_what_is_asked_of_a_daemon_that_has_hardly_begun_is_done_when_it_serves(
     with hardly_begun(tmp_path / "log") as daemon:
         for number in sent:
             daemon.process.send_signal(number)
-            time.sleep(0.005)  # signals that are pending together have no order
+            taken(daemon.process.pid, number)  # signals that are pending together have no order
         serves(daemon)
         assert daemon.scrape().value("gpu_exporter_released") == released
         assert ("the configuration is reloaded" in daemon.log) == (HUP in sent)
