@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from exporter.model import Attribution, SourceStatus
-from tests.integration.simulated_site import Expected, Site
+from tests.integration.simulated_site import PROVIDER, Expected, Site
 from tests.integration.test_rules import ROOT, rules
 
 ALERTS = ROOT / "config/prometheus/alerts.yaml"
@@ -39,7 +39,7 @@ TROUBLE = {
 }
 """What befalls one GPU, by the alert that it should raise."""
 OTHERS = {"GpuEnergyDiverges", "GpuProviderDown", "GpuExporterDown", "GpuReadingsOld", "GpuExporterSeriesDropped"}
-OTHERS |= {"GpuExporterJournalDown", "GpuAttributionDown"}
+OTHERS |= {"GpuExporterJournalDown", "GpuAttributionDown", "GpuMissing"}
 """Alerts with tests of their own below."""
 DAY = """
 devices:
@@ -112,6 +112,17 @@ def test_a_provider_that_fails_raises_its_alert_and_those_of_its_gpus(tmp_path: 
     check(site, tmp_path / "test.yaml", {600: set(), 1770: down, 2370: set()})
 
 
+def test_a_gpu_that_only_pci_shows_raises_an_alert(tmp_path: Path) -> None:
+    site = Site("devices:\n" + gpu(0, "count: 1"))
+    site.fleet.expected(PROVIDER, 1)
+    site.run(600)
+    site.fleet.expected(PROVIDER, 2)
+    site.run(1800)
+    site.fleet.expected(PROVIDER, 1)
+    site.run(300)
+    check(site, tmp_path / "test.yaml", {570: set(), 2370: alone(("GpuMissing",)), 2670: set()})
+
+
 def test_what_befalls_the_exporter_raises_its_alerts_and_no_others(tmp_path: Path) -> None:
     # Two MIG instances with the same numbers have the same labels.
     instance = "profile: 1g.10gb, gi: 1, ci: 0"
@@ -152,5 +163,6 @@ def test_what_befalls_the_exporter_raises_its_alerts_and_no_others(tmp_path: Pat
 
 def test_a_healthy_day_raises_nothing(tmp_path: Path) -> None:
     site = Site(DAY, scrape_seconds=120.0, read_seconds=60.0)
+    site.fleet.expected(PROVIDER, len(site.machine.devices))
     site.run(86_400)
     check(site, tmp_path / "test.yaml", {float(at): set() for at in range(0, 86_400, 120)})
