@@ -50,6 +50,12 @@ class Browser:
 
     def tell(self, method: str, seconds: float = ANSWER_SECONDS, **parameters: Any) -> dict[str, Any]:
         """Give a command of the DevTools protocol and return what it answers."""
+        message = self._told(method, seconds, **parameters)
+        assert "error" not in message, (method, message)
+        result: dict[str, Any] = message["result"]
+        return result
+
+    def _told(self, method: str, seconds: float, **parameters: Any) -> dict[str, Any]:
         number = next(self._ids)
         command = {"id": number, "method": method, "params": parameters}
         if self._session is not None:
@@ -59,9 +65,7 @@ class Browser:
         while True:
             message = self._next(deadline)
             if message.get("id") == number:
-                assert "error" not in message, (method, message)
-                result: dict[str, Any] = message["result"]
-                return result
+                return message
             self.events.append(message)
 
     def look(self, screen: Screen) -> None:
@@ -90,7 +94,15 @@ class Browser:
 
     def value(self, expression: str) -> Any:
         """Return what an expression of JavaScript gives. The page's own policy does not hold for it."""
-        answer = self.tell("Runtime.evaluate", expression=expression, returnByValue=True)
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            message = self._told("Runtime.evaluate", ANSWER_SECONDS, expression=expression, returnByValue=True)
+            # A page that comes anew by itself may do so just while it is asked.
+            if "error" not in message or time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+        assert "error" not in message, (expression, message)
+        answer = message["result"]
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
