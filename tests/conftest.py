@@ -1,6 +1,13 @@
 """In which order tests run, and what is shown at the end: tables recorded by `record_property("table", text)`."""
 
+import os
+
 import pytest
+from hypothesis import settings
+
+if "CI" not in os.environ:  # where Hypothesis has a profile of its own, which has no deadline either
+    settings.register_profile("any-machine", deadline=None)
+    settings.load_profile("any-machine")
 
 LONGEST = ("test_soak.py", "test_fault_matrix.py", "test_prometheus.py", "test_bad_accumulators.py")
 """A file is run by one process: those that wait for minutes begin first, so that none is waited for at the end."""

@@ -77,4 +77,4 @@ def energy(device: DeviceSnapshot) -> str:
     compared = (
         "too little was used to compare it with power" if apart is None else f"{100 * apart:+.1f} % against power"
     )
-    return f"from its accumulator, {compared} in this look"
+    return f"has an accumulator, {compared} in this look; the total follows it once it has agreed for a minute"

@@ -1,5 +1,6 @@
 """What a measurement found, as people read it: a table for a terminal, and one in Markdown."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ def markdown(report: Report) -> str:
     rows = [
         [
             summary.window.replace("|", "\\|"),
-            f"{summary.gpus} x {_models(report)}" if _models(report) else str(summary.gpus),
+            _models(report) or str(summary.gpus),
             f"{summary.valid} of {summary.runs}{_failed(summary)}",
             *(_statistic(getattr(summary, column.field), column.decimals) for column in columns),
         ]
@@ -49,8 +50,11 @@ def _failed(summary: Summary) -> str:
 
 
 def _models(report: Report) -> str:
-    """Return the model of the GPUs, or all of them where they differ."""
-    return ", ".join(dict.fromkeys(gpu.model for gpu in report.gpus if gpu.model)).replace("|", "\\|")
+    """Return how many GPUs there are of each model; nothing where no model is known."""
+    counts = Counter(gpu.model or "unknown" for gpu in report.gpus)
+    if set(counts) == {"unknown"}:
+        return ""
+    return ", ".join(f"{count} x {model}" for model, count in counts.items()).replace("|", "\\|")
 
 
 def _statistic(value: Statistic | None, decimals: int) -> str:

@@ -43,7 +43,7 @@ def landing_page(world: World, telemetry_path: str, now: float, host: str = "") 
     parts.append(html.table(_PROVIDER_HEADS, (_provider(snapshot, now) for snapshot in world.snapshots)))
     parts.append(
         f"<footer>gpu-exporter {text(__version__)}, Python {text(platform.python_version())}; "
-        f"{moment(now)}, anew every {REFRESH_SECONDS} s</footer>\n"
+        f"{moment(now)}, refreshed every {REFRESH_SECONDS} s</footer>\n"
     )
     return html.page(f"GPUs of {host}" if host else "gpu-exporter", parts)
 

@@ -45,7 +45,7 @@ def test_a_healthy_gpu_is_fine(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "nvidia: usable" in done.stdout
     assert "power_watts" in done.stdout
-    assert "from its accumulator" in done.stdout
+    assert "has an accumulator, " in done.stdout
     assert done.stdout.endswith("All is well.\n")
 
 

@@ -189,5 +189,5 @@ def test_the_report_names_everything_and_hostile_names_cannot_steer_a_terminal()
     assert "\x1b" not in text
     assert "nvidia: usable, library 580.1; 1 GPUs" in text
     assert "power_watts" in text
-    assert "from its accumulator" in text
+    assert "has an accumulator, " in text
     assert text.endswith("All is well.\n")
