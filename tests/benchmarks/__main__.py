@@ -32,7 +32,7 @@ SECTIONS: Mapping[str, Callable[[float], Section]] = {
     "rates": rates,
     "sizes": sizes,
 }
-SECONDS = 20.0
+SECONDS = 15.0
 
 
 def main() -> int:

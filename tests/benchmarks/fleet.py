@@ -30,6 +30,8 @@ SCRAPE_SECONDS = 15.0
 CHURN_SECONDS = 120.0
 LOOK_SECONDS = 5.0
 RULES = ROOT / "config/prometheus"
+SIZED_TARGETS = 10
+"""Whose samples are measured on disk."""
 SETTLED = 3
 """Scrapes after which all series are there."""
 
@@ -165,17 +167,24 @@ def fleet(count: int, minutes: float) -> Section:
     with tempfile.TemporaryDirectory() as name, targets(churn_from) as (address, page):
         folder = Path(name)
         tools = prometheus.find(3)
-        with prometheus.running(tools, folder, configuration(address, count), "--web.enable-admin-api") as server:
+        # The head of the whole fleet takes minutes to be written as a block, that of a few targets a second.
+        few = configuration(address, SIZED_TARGETS)
+        with (
+            prometheus.running(tools, folder, configuration(address, count)) as server,
+            prometheus.running(tools, folder / "few", few, "--web.enable-admin-api") as small,
+        ):
             began = time.monotonic()
             time.sleep(SETTLED * SCRAPE_SECONDS)
             for kind, end in (("jobs stay", churn_from), (f"new jobs each {CHURN_SECONDS:g} s", churn_from + half)):
                 first, last, slowest = watched(server, began + end)
                 rows.append(_row(kind, first, last))
+                print(*rows[-1], sep=", ", file=sys.stderr, flush=True)
                 evaluation = ", ".join(f"{group} {seconds:.2f} s" for group, seconds in sorted(slowest.items()))
                 section.say(f"Slowest evaluation of each group of the shipped rules, {kind}: {evaluation}.")
             up = sum(value for _, value in server.query("up"))
+            broken = sorted(set(re.findall(r'msg="Evaluating rule failed".* name=(\S+)', server.log)))
             pss = pss_mebibytes(server.process.pid)
-            written, long = bytes_a_sample(server, folder / "data")
+            written, long = bytes_a_sample(small, folder / "few" / "data")
             failures = look(server).failures
     section.parts.insert(
         0,
@@ -197,7 +206,8 @@ def fleet(count: int, minutes: float) -> Section:
     section.parts[1] = section.parts.pop()
     section.say(
         f"On disk {written:.2f} bytes a sample (chunks of {long:.0f} samples; full ones of 120 are smaller); at the "
-        f"end {pss / 1024:.1f} GiB PSS, {up:.0f} of {count:,} targets up, {failures:.0f} failed evaluations of rules."
+        f"end {pss / 1024:.1f} GiB PSS, {up:.0f} of {count:,} targets up, {failures:.0f} failed evaluations of rules"
+        + (f" ({', '.join(broken)})." if broken else ".")
     )
     section.figures.update(up=up / count, failures=failures)
     return section

@@ -15,6 +15,7 @@ from tests.benchmarks.suite.rig import Meter, Scraper, exporter, plain, scenario
 from tests.benchmarks.suite.section import Section
 
 SETTLED_SECONDS = 3.0
+RUNS = 3
 BACK_TO_BACK = 100
 BURST_MILLISECONDS = 1500.0
 """After which a slow one is asked no more."""
@@ -128,10 +129,10 @@ def ratio(runs: Sequence[Run], peer: str, of: Callable[[Seen], float]) -> float:
 
 def side_by_side(seconds: float) -> Section:
     section = Section("Side by side")
-    for count, times in ((8, 4), (64, 3)):
-        runs, missing = compare(count, times, seconds)
+    for count in (8, 64):
+        runs, missing = compare(count, RUNS, seconds)
         section.say(
-            f"{count} H100s of the C stand-in with a process each: medians of {times} runs of {seconds:g} s, all at "
+            f"{count} H100s of the C stand-in with a process each: medians of {RUNS} runs of {seconds:g} s, all at "
             "the same time, each scraped once a second with gzip, then back to back. Processor time is of one core and "
             "includes the scrapes; memory is PSS in MiB of all processes; a scrape is p50 in milliseconds. In "
             "brackets: our figure by theirs."
