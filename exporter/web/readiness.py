@@ -37,7 +37,7 @@ def age(timestamp: float | None, now: float) -> str:
 def _unreadiness(world: World) -> str:
     if world.released:
         return "the devices are released on request"
-    waiting = [snapshot.provider for snapshot in world.snapshots if _is_at_first_attempt(snapshot)]
+    waiting = [snapshot.provider for snapshot in world.snapshots if is_at_first_attempt(snapshot)]
     if waiting:
         return f"{', '.join(waiting)} {'is' if len(waiting) == 1 else 'are'} {NOT_OPENED}"
     if any(_delivers(device) for snapshot in world.snapshots for device in snapshot.devices):
@@ -45,7 +45,8 @@ def _unreadiness(world: World) -> str:
     return "" if all(map(_has_no_gpu, world.snapshots)) else "no GPU delivers readings"
 
 
-def _is_at_first_attempt(snapshot: Snapshot) -> bool:
+def is_at_first_attempt(snapshot: Snapshot) -> bool:
+    """Tell whether it has not been found out yet if a provider works."""
     return not snapshot.up and (snapshot.reason or NOT_OPENED) == NOT_OPENED
 
 

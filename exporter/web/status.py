@@ -11,7 +11,7 @@ from exporter.energy.crosscheck import ALARM_BEYOND
 from exporter.model import DeviceSnapshot, GpuState, Snapshot, World
 from exporter.web import html
 from exporter.web.html import coloured, small, text
-from exporter.web.readiness import age
+from exporter.web.readiness import age, is_at_first_attempt
 from exporter.wording import STATES, advice, joules, kilowatt_hours, size
 
 REFRESH_SECONDS = 5
@@ -167,9 +167,15 @@ def _sums(devices: Sequence[DeviceSnapshot]) -> str:
 
 
 def _nothing(world: World) -> str:
-    if any(not snapshot.up and snapshot.wanted for snapshot in world.snapshots):
+    if any(map(is_at_first_attempt, world.snapshots)):
+        return "<p>The GPUs are being opened.</p>\n"
+    if any(map(_is_missed, world.snapshots)):
         return '<p class="bad">No GPU is served: see the providers.</p>\n'
     return "<p>No GPU is served. On a host that has some, the command gpu-exporter doctor says why.</p>\n"
+
+
+def _is_missed(snapshot: Snapshot) -> bool:
+    return not snapshot.up and snapshot.wanted and not is_at_first_attempt(snapshot)
 
 
 _PROVIDER_HEADS = ("Provider", "State", "GPUs", "Library", "Restarts", "Last reading", "Why")
@@ -177,10 +183,10 @@ _PROVIDER_HEADS = ("Provider", "State", "GPUs", "Library", "Restarts", "Last rea
 
 def _provider(snapshot: Snapshot, now: float) -> Sequence[str]:
     # One that nobody asked for, on a host without its hardware, is down and nothing is wrong.
-    kind = "good" if snapshot.up else "bad" if snapshot.wanted else "muted"
+    kind = "good" if snapshot.up else "bad" if _is_missed(snapshot) else "muted"
     expected = snapshot.devices_expected
     restarts = sum(snapshot.worker_restarts.values())
-    helps = "" if snapshot.up or not snapshot.wanted else advice(snapshot.reason)
+    helps = advice(snapshot.reason) if _is_missed(snapshot) else ""
     return (
         text(snapshot.provider),
         coloured("up" if snapshot.up else "down", kind),
@@ -226,7 +232,7 @@ def _troubles(world: World) -> Iterator[str]:
     if dropped:
         yield f"Series that the page had no room for: {dropped:.0f}"
     for snapshot in world.snapshots:
-        if not snapshot.up and snapshot.wanted:
+        if _is_missed(snapshot):
             yield f"{text(snapshot.provider)} is down: {text(snapshot.reason)}"
     for source in () if world.attribution is None else world.attribution.sources:
         if not source.up:

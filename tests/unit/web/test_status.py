@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from exporter import __version__
 from exporter.model import (
+    NOT_OPENED,
     Attribution,
     Device,
     DeviceSnapshot,
@@ -228,6 +229,14 @@ def test_where_all_is_well_nothing_is_wrong() -> None:
 )
 def test_a_host_without_gpus_is_told_where_to_look(shown: Snapshot, said: str) -> None:
     assert said in Outline(page(shown)).said
+
+
+def test_while_providers_are_opened_nothing_is_wrong_yet() -> None:
+    text = page(provider(up=False, reason=NOT_OPENED), provider(name="amd", up=False))
+    assert '<ul class="wrong">' not in text
+    assert 'class="bad"' not in text
+    assert "being opened" in text
+    assert "No GPU is served" not in text
 
 
 @pytest.mark.parametrize("count", [0, 1, 8, 64])
