@@ -21,7 +21,7 @@ from tests.benchmarks.suite.side_by_side import Run, compare, ratio
 from tests.tools import unavailable
 
 RUNS, SECONDS = 1, 4.0
-PROCESSES = (0, 400, 800, 1200, 1600)
+PROCESSES = (0, 250, 500, 750, 1000)
 
 
 @pytest.fixture(scope="module")

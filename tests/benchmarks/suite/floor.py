@@ -23,7 +23,7 @@ SOURCE = Path(__file__).with_name("floor.c")
 SECONDS_BETWEEN = {"energy": 1.0, "load": 1.0, "state": 5.0}
 """By default, on an H100."""
 GROUPS = {"energy": frozenset({Group.ENERGY}), "load": frozenset({Group.LOAD}), "state": frozenset({Group.STATE})}
-ROUNDS = 60
+ROUNDS = 30
 
 
 def best(work: Callable[[], object], rounds: int) -> float:
