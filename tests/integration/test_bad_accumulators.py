@@ -140,7 +140,7 @@ def test_what_is_wrong_is_named_on_the_page_and_nothing_else_is(case: tuple[Run,
     assert any(look.qualified for look in looks) is expected.qualifies
     assert looks[-1].qualified is expected.ends_qualified
     assert counted or not looks[-1].qualified or expected.name in (
-        "honest", "honest at 10 Hz", "pauses with catch-up", "turns 43 % low"
+        "honest", "honest at 10 Hz", "pauses with catch-up", "turns 43 % low", *ONE_MAY_FREEZE
     )  # fmt: skip
 
 
@@ -264,5 +264,6 @@ def test_totals_go_on_over_the_reload_of_a_driver(runs: dict[str, Run], vendor: 
             "gpu_energy_gap_seconds_total", uuid=key
         )
         most = LIMIT_WATTS[models[key]]
-        assert 0 < used <= drawn + 1.2 * most
-        assert used + gap * most >= drawn - 1.2 * most, (key, used, gap, drawn)
+        # Up to 2 s are bridged by a straight line, over a load that moves by two thirds of the limit, and are no gap.
+        assert 0 < used <= drawn + 1.5 * most
+        assert used + gap * most >= drawn - 1.5 * most, (key, used, gap, drawn)

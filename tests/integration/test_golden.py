@@ -48,7 +48,8 @@ def test_a_training_node_of_four_mi350x(start_daemon: Callable[..., Daemon], tmp
     (tmp_path / "config.yaml").write_text("attribution: {enabled: false}\n")
     daemon = start_daemon("--provider", "amd", "--config.file", str(tmp_path / "config.yaml"), env=environment)
     daemon.scrape_until(
-        lambda page: len(page.all("gpu_throttle_seconds_total")) > 0 and len(page.all("gpu_busy_seconds_total")) == 4
+        # Whether clocks are held down is told by the second read of the state.
+        lambda page: len(page.all("gpu_throttled")) > 0 and len(page.all("gpu_busy_seconds_total")) == 4
     )
     daemon.scrape_until(lambda page: len(page.all("gpu_energy_uncertainty_ratio")) == 4)
     daemon.scrape_until(lambda page: page.value("gpu_exporter_last_sample_timestamp_seconds") > 0)

@@ -248,7 +248,7 @@ def test_what_amd_smi_does_not_support_is_absent_and_not_zero(
     for number, fault in enumerate(("", f"{{kind: error, call: {call}, status: 2}}")):
         folder = tmp_path / str(number)
         folder.mkdir()
-        write_plan(folder / "plan", machine(f"devices: [{{model: RX-9070, faults: [{fault}]}}]"))
+        write_plan(folder / "plan", machine(f"devices: [{{model: MI300X, faults: [{fault}]}}]"))
         started.append(start_daemon("--provider", "amd", env=environment("amd", folder)))
     whole = started[0].scrape_until(is_whole)
     assert family in whole

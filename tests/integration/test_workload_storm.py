@@ -15,6 +15,9 @@ import pytest
 from tests.integration.daemon import Daemon, Samples
 from tests.unit.attribution.hosts import write_host, write_process
 
+ENOUGH = 5
+"""Workloads that are charged: with more, they have come and gone."""
+MOST_TURNS = 600
 SECONDS = float(os.environ.get("STORM_SECONDS", "12"))
 EXACT = 1e-9
 """Of the device's total."""
@@ -137,7 +140,8 @@ def test_no_joule_is_lost_and_no_counter_falls(start_daemon: Callable[..., Daemo
         follow(before, after, restarted=restarted)
         charged |= {labels["workload"] for labels, joules in after.all("gpu_workload_energy_joules_total") if joules}
         before = after
-        if time.monotonic() > until and turn > 30:
+        # On a slow machine fewer workloads have come in that time.
+        if time.monotonic() > until and turn > 30 and (len(charged) > ENOUGH or turn > MOST_TURNS):
             break
-    assert len(charged) > 5
+    assert len(charged) > ENOUGH
     assert "Traceback" not in daemon.log
