@@ -26,6 +26,7 @@ devices:
 
 MOVING = re.compile(
     r"^(gpu_energy_\w*(joules|seconds)_total|gpu_energy_(divergence|uncertainty)_ratio|gpu_busy_seconds_total|gpu_throttle_seconds_total"
+    r"|gpu_interconnect_\w+_total"
     r"|gpu_processes|\w+_timestamp_seconds|gpu_exporter_sample_duration_seconds|gpu_exporter_devices_expected"
     r"|gpu_exporter_build_info)(?P<labels>\{.*\})? .*$"
 )
