@@ -204,12 +204,8 @@ def _serve(options: argparse.Namespace) -> int:
     def read() -> Config:
         return _config(options.file, vars(options))
 
-    config = read()
-    if config.simulate is not None:
-        from exporter.checks import check_scenario  # noqa: PLC0415 -- each command loads no more than it needs
-
-        check_scenario(config)
-    from exporter import logs  # noqa: PLC0415 -- as above
+    config = _checked(read())
+    from exporter import logs  # noqa: PLC0415 -- each command loads no more than it needs
     from exporter.serve import serve  # noqa: PLC0415 -- as above
 
     logs.configure(config.log.level, config.log.format)
@@ -239,11 +235,7 @@ def _measure(options: argparse.Namespace) -> int:
             )
         )
         return (_write(text) if text else 0) or status
-    config = _config(options.file, vars(options))
-    if config.simulate is not None:
-        from exporter.checks import check_scenario  # noqa: PLC0415 -- as above
-
-        check_scenario(config)
+    config = _checked(_config(options.file, vars(options)))
     from exporter.measure.measurement import Request  # noqa: PLC0415 -- as above
     from exporter.measure.run import measure  # noqa: PLC0415 -- as above
 
@@ -265,11 +257,7 @@ def _measure(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    config = _config(options.file, vars(options))
-    if config.simulate is not None:
-        from exporter.checks import check_scenario  # noqa: PLC0415 -- as above
-
-        check_scenario(config)
+    config = _checked(_config(options.file, vars(options)))
     from exporter.doctor.command import doctor  # noqa: PLC0415 -- as above
 
     text, code = doctor(config, as_json=options.as_json)
@@ -331,6 +319,15 @@ def _config(file: str | None, options: Mapping[str, Any]) -> Config:
         problems += e.messages
     if problems:
         raise ConfigError(problems)
+    return config
+
+
+def _checked(config: Config) -> Config:
+    """Return it when its scenario, if it has one, is good. Raises ConfigError."""
+    if config.simulate is not None:
+        from exporter.checks import check_scenario  # noqa: PLC0415 -- as above
+
+        check_scenario(config)
     return config
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from exporter import __version__, early, logs
 from exporter.config import Config, WebConfig
+from exporter.daemon.attributing import attributor_of
 from exporter.daemon.life import keep_pinging, lasting_failure, turns
 from exporter.daemon.look import Lookout, count
 from exporter.daemon.page import Pages
@@ -22,7 +23,7 @@ from exporter.fleet import Fleet
 from exporter.journal import Journal, opened, places
 from exporter.supervision import orphans
 from exporter.supervision.attributor import Attributor
-from exporter.supervision.requests import providers, worker_requests
+from exporter.supervision.requests import providers, wanted, worker_requests
 from exporter.supervision.supervisor import Supervisor
 from exporter.systemd import Systemd
 from exporter.web.limits import Limits, fitted, needed
@@ -63,17 +64,10 @@ async def _serve(config: Config, read: Callable[[], Config], guard: "Guard | Non
     systemd = Systemd(os.environ, os.getpid())
     names = providers(config)
     _say_what_starts(config, names)
-    wanted = [(name, name in config.providers or name == "simulated") for name in names]
-    fleet = Fleet(wanted, config.sampling, config.processes, config.attribution)
+    fleet = Fleet(wanted(config), config.sampling, config.processes, config.attribution)
     count(fleet, names)
     supervisor = Supervisor(fleet, worker_requests(config), config.sampling, config.workers)
-    attributor = Attributor(
-        lambda: fleet.world(time.monotonic()),
-        lambda attribution: fleet.attributed(attribution, time.monotonic()),
-        config.attribution,
-        config.sampling.processes_seconds,
-        lambda count: fleet.abandoned(count, "agents"),
-    )
+    attributor = attributor_of(fleet, config)
     journal = opened(fleet, places(config.journal, os.environ))
     pages = Pages(fleet, supervisor, journal, config)
     handler = build(

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import msgspec
 
 from exporter.config import Config, WorkersConfig
+from exporter.daemon.attributing import attributor_of
 from exporter.daemon.look import count
 from exporter.fleet import Fleet
 from exporter.model import NOT_OPENED, DeviceSnapshot, GpuState, Group, Sample, World
-from exporter.supervision.attributor import Attributor
-from exporter.supervision.requests import providers, worker_requests
+from exporter.supervision.requests import providers, wanted, worker_requests
 from exporter.supervision.supervisor import Supervisor
 
 COMPARE_SECONDS = 3.0
@@ -40,9 +40,8 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
 class _Noting(Fleet):
     """A fleet that keeps which device's readings broke: the page counts them by provider."""
 
-    def __init__(self, config: Config, names: tuple[str, ...]) -> None:
-        wanted = [(name, name in config.providers or name == "simulated") for name in names]
-        super().__init__(wanted, config.sampling, config.processes, config.attribution)
+    def __init__(self, config: Config) -> None:
+        super().__init__(wanted(config), config.sampling, config.processes, config.attribution)
         self.broken: dict[str, Broken] = {}
 
     def observed(self, provider: str, sample: Sample, now: float, wall: float) -> None:
@@ -58,16 +57,10 @@ async def look(config: Config) -> Examination:
     """Open the providers that the configuration names, read every GPU for a few seconds, and let go of them again."""
     begun = time.monotonic()
     names = providers(config)
-    fleet = _Noting(config, names)
+    fleet = _Noting(config)
     count(fleet, names)
     supervisor = Supervisor(fleet, worker_requests(config), config.sampling, _KEPT)
-    attributor = Attributor(
-        lambda: fleet.world(time.monotonic()),
-        lambda attribution: fleet.attributed(attribution, time.monotonic()),
-        config.attribution,
-        config.sampling.processes_seconds,
-        lambda count: fleet.abandoned(count, "agents"),
-    )
+    attributor = attributor_of(fleet, config)
     running = [asyncio.create_task(supervisor.run()), asyncio.create_task(attributor.run())]
     try:
         sampling = config.sampling

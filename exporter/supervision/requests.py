@@ -16,6 +16,11 @@ def providers(config: Config) -> tuple[str, ...]:
     return tuple(name for name, entry in PROVIDERS.items() if not entry.by_name_only)
 
 
+def wanted(config: Config) -> list[tuple[str, bool]]:
+    """Return those names, each with whether somebody asked for it."""
+    return [(name, name in config.providers or name == "simulated") for name in providers(config)]
+
+
 def worker_requests(config: Config) -> tuple[WorkerRequest, ...]:
     """Return one request for each provider to open, in order of preference."""
     host = config.attribution.host

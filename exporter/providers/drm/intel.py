@@ -15,7 +15,7 @@ from exporter.providers.drm.cards import Card
 from exporter.providers.drm.hwmon import Hwmons
 from exporter.providers.drm.intel_gts import Gts, clocks, find_gts, throttled
 from exporter.providers.drm.intel_sensors import EnergySource, choose_energy, read_energy, read_limits, read_sensors
-from exporter.providers.drm.names import driver_version, model_of
+from exporter.providers.drm.names import device_of
 from exporter.providers.drm.pcie import read_link
 from exporter.providers.drm.reading import Reading
 from exporter.providers.sanitise import BYTES
@@ -53,15 +53,8 @@ class IntelReader:
         self._cards.pop(card.folder, None)
         # Only drivers of discrete ones make a hwmon; in a virtual machine these may be on the first bus, too.
         integrated = card.name.startswith(_FIRST_BUS) and not self._hwmons.of(reading)
-        return Device(
-            vendor=card.vendor,
-            key=card.name,
-            model=model_of(self._root, card.vendor_id, card.device_id, card.revision),
-            pci_address=card.pci_address,
-            minor=card.minor,
-            driver_version=driver_version(self._root, card.driver, reading.files),
-            memory_kind="unified" if integrated else "dedicated",
-        )
+        kind = "unified" if integrated else "dedicated"
+        return msgspec.structs.replace(device_of(self._root, card, reading.files), memory_kind=kind)
 
     def read(self, card: Card, device: Device, group: Group, reading: Reading) -> dict[str, Any]:
         known = self._of(card, reading)

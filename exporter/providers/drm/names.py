@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from exporter.model import Device
+from exporter.providers.drm.cards import Card
 from exporter.providers.drm.files import Files
 from exporter.providers.sanitise import text
 
@@ -12,6 +14,18 @@ _AMDGPU_IDS = "usr/share/libdrm/amdgpu.ids"
 _PCI_IDS = ("usr/share/hwdata/pci.ids", "usr/share/misc/pci.ids", "var/lib/pciutils/pci.ids")
 _BRACKETS = re.compile(r".*\[(.+)\]")
 _MOST_LINES = 200_000
+
+
+def device_of(root: Path, card: Card, files: Files) -> Device:
+    """Return the identity that every card has, whatever its driver tells."""
+    return Device(
+        vendor=card.vendor,
+        key=card.name,
+        model=model_of(root, card.vendor_id, card.device_id, card.revision),
+        pci_address=card.pci_address,
+        minor=card.minor,
+        driver_version=driver_version(root, card.driver, files),
+    )
 
 
 @functools.lru_cache(maxsize=64)

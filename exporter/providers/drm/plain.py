@@ -7,7 +7,7 @@ from typing import Any
 from exporter.model import Device, Group
 from exporter.providers.drm.cards import Card
 from exporter.providers.drm.hwmon import PWM_FULL, Hwmon, Hwmons, celsius, fan, watts
-from exporter.providers.drm.names import driver_version, model_of
+from exporter.providers.drm.names import device_of
 from exporter.providers.drm.pcie import read_link
 from exporter.providers.drm.reading import Reading, known
 
@@ -28,14 +28,7 @@ class PlainReader:
 
     def identify(self, card: Card, reading: Reading, *, asleep: bool) -> Device:  # noqa: ARG002 -- nothing here wakes it
         self._hwmons.renew(card)
-        return Device(
-            vendor=card.vendor,
-            key=card.name,
-            model=model_of(self._root, card.vendor_id, card.device_id, card.revision),
-            pci_address=card.pci_address,
-            minor=card.minor,
-            driver_version=driver_version(self._root, card.driver, reading.files),
-        )
+        return device_of(self._root, card, reading.files)
 
     def read(self, card: Card, device: Device, group: Group, reading: Reading) -> dict[str, Any]:  # noqa: ARG002 -- of the protocol
         hwmon = next(iter(self._hwmons.of(reading).values()), None)
