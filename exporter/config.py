@@ -12,7 +12,11 @@ from msgspec import Meta
 from exporter.addresses import MAX_PORT, parse_address
 from exporter.metrics import METRIC_NAMES
 from exporter.providers import PROVIDERS
+from exporter.settings import AttributionConfig, SamplingConfig, is_averaged, seconds
 from exporter.validation import ValidationError, convert, printable, shown, suggestion
+
+__all__ = ["AttributionConfig", "SamplingConfig", "is_averaged"]
+"""Of `settings`, for those who need the rest of the configuration too."""
 
 _S = TypeVar("_S", bound=msgspec.Struct)
 
@@ -21,13 +25,6 @@ READY = "/-/ready"
 DEVICES = "/device"
 """Below it each GPU has a page of its own."""
 RESERVED_PATHS = ("/", HEALTHY, READY, DEVICES)
-
-_AVERAGED_WINDOW_SECONDS = 0.5
-_AVERAGED_PERIOD_SECONDS = 1.0
-_INSTANT_PERIOD_SECONDS = 0.093
-"""No round number, as the periods of sensors and loads are: reads at 0.1 s keep step with a load of 0.1 s for seconds,
-or need so much jitter that they miss every third update of the sensor."""
-
 
 Kind = Literal["configuration", "web configuration", "scenario"]
 _OPTIONS_FOR = {"web configuration": "--web.config.file", "scenario": "--simulate"}
@@ -80,22 +77,6 @@ def _directory(path: str) -> str | None:
     return None if path and "\0" not in path else "expected the path of a directory"
 
 
-def _absolute(path: str) -> str | None:
-    return None if path.startswith("/") and "\0" not in path else "expected an absolute path"
-
-
-AbsolutePath = Annotated[str, Meta(extra={"check": _absolute})]
-
-
-def _proc(path: str) -> str | None:
-    named = path.rstrip("/").rpartition("/")[2] == "proc"
-    return _absolute(path) or (None if named else "expected a directory named proc, such as /host/proc")
-
-
-def _seconds(low: float, high: float) -> Meta:
-    return Meta(ge=low, le=high, extra={"noun": "a number of seconds"})
-
-
 class WebConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     listen_addresses: Annotated[
         tuple[Annotated[str, Meta(extra={"check": _address})], ...], Meta(min_length=1, max_length=16)
@@ -112,40 +93,16 @@ class WebConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Serve on the sockets that systemd passes, instead of on `listen_addresses`."""
 
 
-class SamplingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Seconds between reads of each group."""
-
-    energy_seconds: Annotated[float, _seconds(0.05, 60)] | None = None
-    """None: 1 s where the power reading is an average over about a second, else 93 ms."""
-    load_seconds: Annotated[float, _seconds(0.1, 600)] = 1.0
-    state_seconds: Annotated[float, _seconds(0.1, 3600)] = 5.0
-    processes_seconds: Annotated[float, _seconds(0.1, 3600)] = 10.0
-    profiling_seconds: Annotated[float, _seconds(1, 3600)] | None = None
-    """None: profiling counters are left alone. They cost power, and some other profilers cannot work beside them."""
-    pcie_bytes: bool = False
-    """Read how many bytes went over PCIe."""
-    deadline_seconds: Annotated[float, _seconds(0.1, 60)] = 2.0
-    """How long one read of one device may take before the worker is taken for hung."""
-    open_deadline_seconds: Annotated[float, _seconds(0.1, 600)] = 20.0
-    """How long the vendor's library may take to start and enumerate."""
-
-    def energy_period(self, *, averaged: bool) -> float:
-        """Return the nominal seconds between reads of the energy group; `averaged`: as of `is_averaged`."""
-        if self.energy_seconds is not None:
-            return self.energy_seconds
-        return _AVERAGED_PERIOD_SECONDS if averaged else _INSTANT_PERIOD_SECONDS
-
-
 class WorkersConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When the child processes that hold the vendors' libraries are replaced, and when to give up."""
 
-    max_age_seconds: Annotated[float, _seconds(60, 365 * 86400)] | None = 86400.0
+    max_age_seconds: Annotated[float, seconds(60, 365 * 86400)] | None = 86400.0
     max_memory_bytes: Annotated[int, Meta(ge=2**24, le=2**44)] | None = 2**30
     """Of resident memory that no file backs: what a library leaks."""
     max_descriptors: Annotated[int, Meta(ge=16, le=2**20)] | None = 512
-    release_seconds: Annotated[float, _seconds(1, 86400)] = 1800.0
+    release_seconds: Annotated[float, seconds(1, 86400)] = 1800.0
     """After so long released devices are taken up again without being asked."""
-    exit_after_seconds: Annotated[float, _seconds(10, 86400)] | None = None
+    exit_after_seconds: Annotated[float, seconds(10, 86400)] | None = None
     """End with exit code 3 when a provider that has GPUs was down for so long; None: go on trying for ever."""
 
 
@@ -154,6 +111,8 @@ class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Name patterns such as gpu_pcie_*; one that matches no metric is an error."""
     created: bool = False
     """Whether OpenMetrics says when energy counters began: on a Prometheus without its feature flag, series more."""
+    links: Literal["total", "each"] = "total"
+    """Links between GPUs: all of a kind together, or one by one."""
 
 
 class ProcessesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -165,42 +124,6 @@ class ProcessesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Processes that agree in all of these are summed."""
     minimum_bytes: Annotated[int, Meta(ge=0, le=2**50)] = 0
     """Processes that hold less are summed with the rest."""
-
-
-class AttributionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where it is looked up whose a process is, and who was given a GPU. Paths are of the host."""
-
-    enabled: bool = True
-    proc: Annotated[str, Meta(extra={"check": _proc})] = "/proc"
-    """Of the host: where it is mounted in a container that does not share the host's pid namespace."""
-    kubelet_socket: AbsolutePath | None = "/var/lib/kubelet/pod-resources/kubelet.sock"
-    kubelet_resources: tuple[str, ...] = (
-        "nvidia.com/*",
-        "amd.com/*",
-        "gpu.nvidia.com/*",
-        "gpu.amd.com/*",
-        "gpu.intel.com/*",
-    )
-    """Name patterns of resources whose ids may be GPUs; devices of DRA are matched as DRIVER/DEVICE."""
-    pod_logs: AbsolutePath | None = "/var/log/pods"
-    """Names of pods by their uid."""
-    api_server: bool = False
-    """Whether names of pods, and devices of DRA, may be asked of the API server, with the pod's service account."""
-    job_files: AbsolutePath | None = None
-    """Files that a prolog writes, one per GPU: lines of job ids as for dcgm-exporter, or AMD's JSON."""
-    slurm_environment: bool = False
-    """Read the GPUs of a Slurm job from the environment of its processes.
-
-    That needs CAP_SYS_PTRACE and, of users other than root, CAP_DAC_READ_SEARCH.
-    """
-    linger_seconds: Annotated[float, _seconds(0, 86400)] = 180.0
-    """How long the counters of a workload are shown after it is gone."""
-
-    @property
-    def host(self) -> str | None:
-        """Below which the host's proc is; None: where it always is."""
-        above = self.proc.rstrip("/").removesuffix("/proc")
-        return above or None
 
 
 class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -233,14 +156,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     log: LogConfig = LogConfig()
 
 
-def is_averaged(kind: str | None, window: float | None) -> bool:
-    """Tell whether a power reading of this kind and window is an average over about a second, which 1 Hz tiles."""
-    return kind == "average" and window is not None and window >= _AVERAGED_WINDOW_SECONDS
-
-
 def load_config(path: str | Path) -> Config:
     """Read a configuration file. Raises ConfigError with every problem in it, each with its key path."""
-    # Workers import this module for its structs.
     from exporter.strict_yaml import read  # noqa: PLC0415 -- PyYAML where a file is read only
 
     try:

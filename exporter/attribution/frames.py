@@ -3,9 +3,9 @@
 import msgspec
 
 from exporter.attribution.source import Question
-from exporter.config import AttributionConfig
 from exporter.framing import Frame, Inbox
 from exporter.model import Allocation, Attribution, Owner, SourceStatus, Workload
+from exporter.settings import AttributionConfig
 
 
 class Start(Frame, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from exporter.attribution.kubelet import KubeletSource, no_cluster
 from exporter.attribution.pod_logs import PodLogs
 from exporter.attribution.slurm import SlurmEnvironment
 from exporter.attribution.source import Source
-from exporter.config import AttributionConfig
+from exporter.settings import AttributionConfig
 
 _DEFAULTS = AttributionConfig()
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from random import Random
 
-from exporter.config import SamplingConfig, is_averaged
 from exporter.model import Group, Groups, Sample
+from exporter.settings import SamplingConfig, is_averaged
 
 ENUMERATE_SECONDS = 60.0
 ENUMERATE_LOST_SECONDS = 10.0

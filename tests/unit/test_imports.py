@@ -28,6 +28,7 @@ LAYERS = (
         "parentage",
         "early",
         "manual",
+        "settings",
         "systemd",
         "text",
     },
