@@ -17,6 +17,7 @@ from exporter.model import (
     EnergyAccount,
     GpuState,
     LinkSample,
+    LinkTotal,
     Owner,
     PartitionSample,
     ProcessSeries,
@@ -102,6 +103,7 @@ RECOVERY_ACTIONS = (
 )
 FABRIC_STATES = ("not_started", "in_progress", "completed")
 LINK_KINDS = ("nvlink", "xgmi")
+LINK_STATES = ("up", "down")
 LINK_ERRORS = ("crc", "recovery", "replay", "symbol")
 READING_SOURCES = ("library", "gpu_metrics", "sysfs", "hwmon", "fdinfo", "kfd")
 """Where a provider has a reading from."""
@@ -117,7 +119,8 @@ HTTP_ERRORS = ("refused", "failed", "denied")
 
 DEVICE_LABELS = ("gpu", "uuid")
 PARTITION_LABELS = (*DEVICE_LABELS, "partition")
-LINK_LABELS = (*DEVICE_LABELS, "kind", "link")
+LINK_TOTAL_LABELS = (*DEVICE_LABELS, "kind")
+LINK_LABELS = (*LINK_TOTAL_LABELS, "link")
 PROCESS_LABELS = ("pid", "name")
 """By default; they stand beside those of the device."""
 WORKLOAD_LABELS = (*DEVICE_LABELS, "workload")
@@ -203,6 +206,15 @@ def _fabric(d: DeviceSnapshot) -> Reading:
     if fabric is None or fabric.cluster_uuid is None:
         return None
     return _ones((fabric.cluster_uuid, fabric.clique))
+
+
+def _links(d: DeviceSnapshot) -> Reading:
+    states = [(link.kind, link.up) for link in d.sample.links or () if link.up is not None]
+    counts: dict[tuple[str, ...], float] = {}
+    for kind in dict.fromkeys(kind for kind, _ in states):
+        for state, up in zip(LINK_STATES, (True, False), strict=True):
+            counts[kind, state] = float(states.count((kind, up)))
+    return counts
 
 
 def _account(read: Callable[[EnergyAccount], Reading]) -> Callable[[DeviceSnapshot], Reading]:
@@ -628,6 +640,14 @@ DEVICE_METRICS: tuple[MetricSpec[DeviceSnapshot], ...] = (
         Kind.INFO,
     ),
     MetricSpec(
+        "gpu_interconnect_links",
+        "Links to other GPUs or switches by their state; what nothing is wired to is down.",
+        _links,
+        S,
+        "",
+        ("kind", "state"),
+    ),
+    MetricSpec(
         "gpu_sm_active_ratio",
         "Share of time in which a warp was resident, over all multiprocessors; profiling, off by default.",
         lambda d: d.sample.sm_active_ratio,
@@ -714,9 +734,12 @@ LINK_METRICS: tuple[MetricSpec[LinkSample], ...] = (
         lambda link: _flag(link.up),
         S,
     ),
+)
+
+LINK_COUNTERS: tuple[MetricSpec[LinkSample | LinkTotal], ...] = (
     MetricSpec(
         "gpu_interconnect_receive_bytes_total",
-        "Bytes received over the link.",
+        "Bytes received over the links of a kind, or over each.",
         lambda link: link.receive_bytes,
         S,
         "bytes",
@@ -725,7 +748,7 @@ LINK_METRICS: tuple[MetricSpec[LinkSample], ...] = (
     ),
     MetricSpec(
         "gpu_interconnect_transmit_bytes_total",
-        "Bytes sent over the link.",
+        "Bytes sent over the links of a kind, or over each.",
         lambda link: link.transmit_bytes,
         S,
         "bytes",
@@ -734,7 +757,7 @@ LINK_METRICS: tuple[MetricSpec[LinkSample], ...] = (
     ),
     MetricSpec(
         "gpu_interconnect_errors_total",
-        "Errors of the link, by kind of error.",
+        "Errors of the links of a kind, or of each, by kind of error.",
         lambda link: link.errors,
         S,
         "",
@@ -1009,6 +1032,7 @@ METRIC_NAMES: frozenset[str] = frozenset(
         DEVICE_METRICS,
         PARTITION_METRICS,
         LINK_METRICS,
+        LINK_COUNTERS,
         PROCESS_METRICS,
         OWNER_METRICS,
         WORKLOAD_METRICS,

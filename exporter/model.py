@@ -84,6 +84,17 @@ class LinkSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """By error of metrics.LINK_ERRORS."""
 
 
+class LinkTotal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was counted on all links of a kind together, from the first reading of each on; it never falls."""
+
+    kind: str
+    """Of metrics.LINK_KINDS."""
+    receive_bytes: float | None = None
+    transmit_bytes: float | None = None
+    errors: Mapping[str, float] = {}
+    """By error of metrics.LINK_ERRORS."""
+
+
 class Fabric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where the device stands in a fabric of GPUs over several hosts."""
 
@@ -359,6 +370,7 @@ class DeviceSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     module_energy_joules: float | None = None
     busy_seconds: float | None = None
     throttle_seconds: Mapping[str, float] = {}
+    link_totals: tuple[LinkTotal, ...] = ()
     error_events: Mapping[tuple[str, str], float] = {}
     """Counted by kind and code since the start; the fatal codes of a kind that is listened to begin at 0."""
     error_event_timestamps: Mapping[tuple[str, str], float] = {}

@@ -15,6 +15,7 @@ from exporter.metrics import (
     HTTP_ERRORS,
     LIMITS,
     LINK_ERRORS,
+    LINK_STATES,
     PROCESS_STATES,
     REASONS,
     RECOVERY_ACTIONS,
@@ -44,6 +45,7 @@ CLOSED_LABELS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("gpu_error_event_last_timestamp_seconds", "kind"): EVENT_KINDS,
     ("gpu_recovery_action", "action"): RECOVERY_ACTIONS,
     ("gpu_fabric_state", "state"): FABRIC_STATES,
+    ("gpu_interconnect_links", "state"): LINK_STATES,
     ("gpu_interconnect_errors_total", "error"): LINK_ERRORS,
     ("gpu_processes", "state"): PROCESS_STATES,
     ("gpu_workload_info", "kind"): WORKLOAD_KINDS,
@@ -69,6 +71,13 @@ _TITLES: Mapping[Block, str] = {
 }
 
 _NOTES: Mapping[Block, str] = {
+    Block.STATE: """\
+`metrics.links` says how links between GPUs are shown. With `total`, the default, bytes and errors are sums over all
+links of a kind, without the label `link`. They begin at 0 with the exporter and add up by how much each link's counters
+grow: a link that is not there for a while, and one whose counters begin anew as after a reset of the GPU, make them
+neither fall nor jump. With `each` they are the driver's own counters of each link, and `gpu_interconnect_link_up` is
+there. `sum without (link) (rate(gpu_interconnect_receive_bytes_total[5m]))` reads the same in both.
+""",
     Block.PROCESSES: """\
 The `processes.top` processes of each GPU by memory have series of their own. One that is shown keeps its place until
 another holds a tenth more. The rest, and those below `processes.minimum_bytes`, are summed in one series whose labels

@@ -40,4 +40,9 @@ class Pages:
 
 
 def _renderer(config: Config) -> Renderer:
-    return Renderer(config.metrics.disable, created=config.metrics.created, process_labels=config.processes.labels)
+    return Renderer(
+        config.metrics.disable,
+        created=config.metrics.created,
+        process_labels=config.processes.labels,
+        each_link=config.metrics.links == "each",
+    )

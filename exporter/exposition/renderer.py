@@ -47,15 +47,20 @@ class Renderer:
     """Renders pages and keeps what it rendered.
 
     `disable`: name patterns of the families to leave out. `created`: whether OpenMetrics says when counters began.
-    `process_labels`: of series of processes, besides those of their device.
+    `process_labels`: of series of processes, besides those of their device. `each_link`: links one by one.
     """
 
     def __init__(
-        self, disable: Sequence[str] = (), *, created: bool = False, process_labels: Sequence[str] = PROCESS_LABELS
+        self,
+        disable: Sequence[str] = (),
+        *,
+        created: bool = False,
+        process_labels: Sequence[str] = PROCESS_LABELS,
+        each_link: bool = False,
     ) -> None:
         self._families: dict[Block, list[tuple[Table[Any], list[Family[Any]]]]] = {block: [] for block in Block}
         for block, members in self._families.items():
-            for table in tables(process_labels):
+            for table in tables(process_labels, each_link=each_link):
                 families = [
                     Family(spec, table.labels, created=created)
                     for spec in table.specs

@@ -9,8 +9,10 @@ from exporter.metrics import (
     DEVICE_LABELS,
     DEVICE_METRICS,
     EXPORTER_METRICS,
+    LINK_COUNTERS,
     LINK_LABELS,
     LINK_METRICS,
+    LINK_TOTAL_LABELS,
     OWNER_METRICS,
     PARTITION_LABELS,
     PARTITION_METRICS,
@@ -25,6 +27,7 @@ from exporter.metrics import (
 from exporter.model import (
     DeviceSnapshot,
     LinkSample,
+    LinkTotal,
     Owner,
     PartitionSample,
     ProcessSeries,
@@ -62,6 +65,16 @@ def _links(world: World) -> Iterator[tuple[Base, LinkSample]]:
     for base, device in _devices(world):
         for link in device.sample.links or ():
             yield (*base, link.kind, link.link), link
+
+
+def _link_totals(world: World) -> Iterator[tuple[Base, LinkTotal]]:
+    for base, device in _devices(world):
+        for total in device.link_totals:
+            yield (*base, total.kind), total
+
+
+def _nothing(_: World) -> tuple[tuple[Base, Any], ...]:
+    return ()
 
 
 def _processes(labels: Sequence[str]) -> Callable[[World], Iterator[tuple[Base, ProcessSeries]]]:
@@ -103,13 +116,22 @@ def _exporter(world: World) -> Iterator[tuple[Base, World]]:
     yield (), world
 
 
-def tables(process_labels: Sequence[str]) -> tuple[Table[Any], ...]:
-    """Return all tables. `process_labels`: of processes, besides those of their device."""
+def tables(process_labels: Sequence[str], *, each_link: bool = False) -> tuple[Table[Any], ...]:
+    """Return all tables.
+
+    `process_labels`: of processes, besides those of their device. `each_link`: links one by one, and not their sums.
+    """
     chosen = tuple(dict.fromkeys(process_labels))
+    links: tuple[Table[Any], ...] = (
+        Table(LINK_METRICS, LINK_LABELS, _nothing),
+        Table(LINK_COUNTERS, LINK_TOTAL_LABELS, _link_totals),
+    )
+    if each_link:
+        links = (Table(LINK_METRICS, LINK_LABELS, _links), Table(LINK_COUNTERS, LINK_LABELS, _links))
     return (
         Table(DEVICE_METRICS, DEVICE_LABELS, _devices),
         Table(PARTITION_METRICS, PARTITION_LABELS, _partitions),
-        Table(LINK_METRICS, LINK_LABELS, _links),
+        *links,
         Table(PROCESS_METRICS, (*DEVICE_LABELS, *chosen), _processes(chosen)),
         Table(OWNER_METRICS, ("pid",), _owners),
         Table(WORKLOAD_METRICS, WORKLOAD_LABELS, _workloads),

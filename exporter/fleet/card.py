@@ -12,6 +12,7 @@ from exporter.fleet.choice import metering
 from exporter.fleet.counters import Integral, ThrottleSeconds
 from exporter.fleet.events import EventCounts
 from exporter.fleet.explain import Explanation, explain
+from exporter.fleet.links import LinkCounts
 from exporter.fleet.meter import Meter
 from exporter.fleet.processes import Selection, Shown
 from exporter.fleet.record import CardRecord
@@ -46,6 +47,7 @@ class Card:
         self._meter = Meter(sampling)
         self._busy = Integral(sampling.load_seconds)
         self._throttle = ThrottleSeconds(sampling.state_seconds)
+        self._links = LinkCounts()
         self._events = EventCounts()
         self._events_left_out = 0
         self._dirty: set[Group] = set()
@@ -197,6 +199,7 @@ class Card:
             module_energy_joules=self._meter.module_joules,
             busy_seconds=self._busy.seconds,
             throttle_seconds=self._throttle.seconds,
+            link_totals=self._links.totals,
             error_events=self._events.counts,
             error_event_timestamps=self._events.timestamps,
             workloads=self._charging.tenancy.snapshots(),
@@ -258,6 +261,8 @@ class Card:
                 self._throttled_by = sight.provider
                 self._throttle.detach()
             self._throttle.observe(at[Group.STATE], sample.throttled, sample.throttle_seconds)
+        if sample.links and Group.STATE in fresh and self.sights.tells(sight, Group.STATE, ("links",), now):
+            self._links.observe(sight.provider, sample.links)
         if Group.ENERGY in fresh and self._is_metered(sight, now):
             counted.append(Group.ENERGY)
             taken = at[Group.ENERGY]

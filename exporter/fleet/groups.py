@@ -118,7 +118,7 @@ _SHOWN: Mapping[Block, Callable[[DeviceSnapshot], object]] = MappingProxyType(
         ),
         Block.LOAD: _shown(("busy_seconds",), Group.LOAD),
         Block.STATE: _shown(
-            ("throttle_seconds", "error_events", "error_event_timestamps"), Group.STATE, but="partitions"
+            ("throttle_seconds", "link_totals", "error_events", "error_event_timestamps"), Group.STATE, but="partitions"
         ),
         Block.PARTITIONS: _shown((), Group.STATE, only="partitions"),
         Block.PROCESSES: _shown(("process_series", "process_owners"), Group.PROCESSES, but="processes"),

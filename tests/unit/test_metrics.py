@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from exporter.exposition.subjects import TABLES, Table
-from exporter.metrics import METRIC_NAMES, Block, Kind, MetricSpec
+from exporter.exposition.subjects import TABLES, Table, tables
+from exporter.metrics import METRIC_NAMES, PROCESS_LABELS, Block, Kind, MetricSpec
 from exporter.model import (
     Attribution,
     Device,
@@ -18,6 +18,7 @@ from exporter.model import (
     Fabric,
     GpuState,
     LinkSample,
+    LinkTotal,
     Owner,
     PartitionSample,
     ProcessSample,
@@ -33,6 +34,7 @@ from exporter.reference import CLOSED_LABELS
 
 SPECS: tuple[MetricSpec[Any], ...] = tuple(spec for table in TABLES for spec in table.specs)
 BASE_LABELS = {spec.name: table.labels for table in TABLES for spec in table.specs}
+EACH_LINK = tables(PROCESS_LABELS, each_link=True)
 every_row = pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 
 UNITS = {"watts", "joules", "seconds", "bytes", "celsius", "hertz", "ratio"}
@@ -129,6 +131,7 @@ def _fields(*records: type[msgspec.Struct]) -> set[str]:
 
 PARTITION = PartitionSample(partition="gi3", uuid="MIG-1", profile="1g.10gb", memory_used_bytes=1.0)
 LINK = LinkSample(kind="nvlink", link="0", up=True, receive_bytes=1.0)
+LINKS = LinkTotal(kind="nvlink", receive_bytes=1.0)
 PROCESS = ProcessSeries(pid="7", name="python", memory_used_bytes=1.0)
 WORKLOAD = Workload(key="pod/a/b/c", kind="pod", k8s_namespace="a", k8s_pod="b", k8s_container="c")
 OWNER = Owner(pid=7, started=5, name="python", workload=WORKLOAD)
@@ -146,6 +149,7 @@ DEVICE = DeviceSnapshot(
         recovery_action="gpu_reset",
         fabric=Fabric(state="completed", cluster_uuid="1f", clique=1),
     ),
+    link_totals=(LINKS,),
     error_events={("xid", "79"): 1},
     error_event_timestamps={("xid", "79"): 1.0},
     process_series=(PROCESS,),
@@ -194,8 +198,8 @@ NOT_SHOWN = {
     "Sample.sources": "of interest to who looks closely: told by the command doctor",
     "Sample.error_events": "counted in DeviceSnapshot.error_events",
     "Sample.error_event_kinds": "the fatal codes among DeviceSnapshot.error_events",
-    "Sample.links": "the subjects of a table",
-    "LinkSample.kind": "a label of every series of the link",
+    "DeviceSnapshot.link_totals": "the subjects of a table",
+    "LinkTotal.kind": "a label of every series of the links",
     "LinkSample.link": "a label of every series of the link",
     "PartitionSample.partition": "a label of every series of the partition",
     **dict.fromkeys(
@@ -220,12 +224,14 @@ NOT_SHOWN = {
 
 def test_every_field_of_the_model_is_read_by_a_row_or_has_a_reason_not_to_be() -> None:
     seen: set[str] = set()
-    for table in TABLES:
+    for table in (*TABLES, *EACH_LINK):
         for _, subject in table.subjects(WORLD):
             for spec in table.specs:
                 spec.read(Recorder(subject, seen))
     every = _fields(World, Snapshot, DeviceSnapshot, Device, Sample, EnergyAccount, PartitionSample, ProcessSample)
-    every |= _fields(Fabric, LinkSample, ProcessSeries, Owner, Workload, WorkloadSnapshot, Attribution, SourceStatus)
+    every |= _fields(
+        Fabric, LinkSample, LinkTotal, ProcessSeries, Owner, Workload, WorkloadSnapshot, Attribution, SourceStatus
+    )
     assert every - seen == set(NOT_SHOWN)
 
 
@@ -236,17 +242,18 @@ def test_a_provider_that_is_down_is_shown_only_where_it_is_wanted() -> None:
     assert up.read(msgspec.structs.replace(down, wanted=True)) == 0.0
 
 
-def _readings(world: World) -> Iterator[tuple[Table[Any], MetricSpec[Any], Any]]:
-    for table in TABLES:
+def _readings(world: World, of: tuple[Table[Any], ...] = TABLES) -> Iterator[tuple[Table[Any], MetricSpec[Any], Any]]:
+    for table in of:
         for base, subject in table.subjects(world):
             assert len(base) == len(table.labels)
             for spec in table.specs:
                 yield table, spec, spec.read(subject)
 
 
+@pytest.mark.parametrize("of", [TABLES, EACH_LINK], ids=["links together", "links one by one"])
 @pytest.mark.parametrize("world", [WORLD, World(snapshots=(), versions={})], ids=["one device", "empty"])
-def test_each_reading_has_the_shape_that_its_labels_ask_for(world: World) -> None:
-    for _, spec, reading in _readings(world):
+def test_each_reading_has_the_shape_that_its_labels_ask_for(world: World, of: tuple[Table[Any], ...]) -> None:
+    for _, spec, reading in _readings(world, of):
         if not spec.labels:
             assert reading is None or isinstance(reading, float | int), spec.name
             continue
