@@ -8,8 +8,9 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from exporter.kernel import OURSELVES, Stat, is_of_the_host, numbers_of, stat_of
 
@@ -21,8 +22,7 @@ def boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-@dataclass(frozen=True, slots=True)
-class Proc:
+class Proc(msgspec.Struct, frozen=True):
     """The /proc below `host`.
 
     `root`: where /sys is. `own`: pids of the worker and its parent, as this /proc counts. `foreign`: it is not that of

@@ -13,8 +13,9 @@ library at once, which NVML allows, by these rules:
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from exporter.model import ErrorEvent
 from exporter.providers.nvidia.identity import Gpu
@@ -36,12 +37,11 @@ _END_SECONDS = 1.0
 _Ended = (AbsentError, BrokenError, LostError, ProviderError)
 
 
-@dataclass(slots=True)
-class _Ear:
+class _Ear(msgspec.Struct):
     """One event set. `heard`: by code, how often since they were handed out, and when last."""
 
     events: Any
-    heard: dict[str, ErrorEvent] = field(default_factory=dict)
+    heard: dict[str, ErrorEvent] = {}
     dropped: bool = False
     """The provider's thread wants nothing of it any more."""
 

@@ -2,9 +2,9 @@
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from exporter.model import PartitionSample
@@ -19,8 +19,7 @@ _MOST_INSTANCES = 64  # a part has 7 at most so far; bounds the loop should the 
 _PROFILE = re.compile(r"\bMIG (\S+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(msgspec.Struct, frozen=True):
     """One MIG device: a compute instance in a GPU instance. Its handle dies with it, so it is never kept."""
 
     handle: Any

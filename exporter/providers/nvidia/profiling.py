@@ -6,8 +6,9 @@ waits; the first read gives nothing. Memory of samples is the library's, and is 
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from exporter.providers.nvidia.identity import Gpu
 from exporter.providers.nvidia.library import AbsentError, BrokenError, LostError, Nvml
@@ -28,8 +29,7 @@ _Place = tuple[str, int | None]
 """Key of the GPU, and a GPU instance of it, or None for all of it."""
 
 
-@dataclass(slots=True)
-class _Before:
+class _Before(msgspec.Struct):
     sample: Any
     at: float
 
