@@ -29,7 +29,10 @@ class Pages:
         """Return a page of these blocks (None: all), plain or as one gzip member."""
         if blocks is None or Block.ENERGY in blocks:
             until = time.monotonic() + FRESH_SECONDS
-            await self._supervisor.fresh(FRESH_SECONDS)
+            answers = self._supervisor.fresh(FRESH_SECONDS)
+            # While the workers read.
+            self._renderer.prepare(self._fleet.world(time.monotonic()), form, blocks, gzip=gzip)
+            await answers
             world = self._fleet.world(time.monotonic())
             energy = await self._journal.shown(world, until - time.monotonic())
             content = show(self._renderer, world, energy, form, blocks, gzip=gzip)

@@ -7,6 +7,7 @@ first of several members.
 
 import zlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 LEVEL = 3
 
@@ -14,17 +15,33 @@ _HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # deflate, no flags, no t
 _LAST = b"\x03\x00"  # an empty final block
 
 
+class Beginning(NamedTuple):
+    """The page as far as it is joined, and what the end of the member has to say of it."""
+
+    joined: bytes = _HEADER
+    checksum: int = 0
+    size: int = 0
+
+    def followed_by(self, plain: Sequence[bytes], stretches: Sequence[bytes]) -> "Beginning":
+        """Return it with more stretches; `plain` is what they were made of."""
+        checksum, size = self.checksum, self.size
+        for part in plain:
+            checksum = zlib.crc32(part, checksum)
+            size += len(part)
+        return Beginning(b"".join((self.joined, *stretches)), checksum, size)
+
+
+_compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+"""One for all: it takes 256 KiB, whose pages the kernel would have to give and take back for each stretch."""
+
+
 def deflated(plain: bytes) -> bytes:
     """Return a stretch that can be joined with others."""
-    compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return compressor.compress(plain) + compressor.flush(zlib.Z_SYNC_FLUSH)
+    # A full flush forgets what came before it.
+    return _compressor.compress(plain) + _compressor.flush(zlib.Z_FULL_FLUSH)
 
 
-def member(plain: Sequence[bytes], stretches: Sequence[bytes]) -> bytes:
-    """Return one gzip member of the stretches; `plain` is what they were made of."""
-    checksum = 0
-    for part in plain:
-        checksum = zlib.crc32(part, checksum)
-    size = sum(map(len, plain)) & 0xFFFFFFFF
-    trailer = checksum.to_bytes(4, "little") + size.to_bytes(4, "little")
-    return b"".join((_HEADER, *stretches, _LAST, trailer))
+def member(page: Beginning) -> bytes:
+    """Return the page as one gzip member."""
+    size = page.size & 0xFFFFFFFF
+    return b"".join((page.joined, _LAST, page.checksum.to_bytes(4, "little"), size.to_bytes(4, "little")))

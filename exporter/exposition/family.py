@@ -30,8 +30,22 @@ class Lines(NamedTuple):
     """Series left out."""
 
 
+class Layout(NamedTuple):
+    """Which series a family has."""
+
+    bases: Sequence[Base]
+    keys: Sequence[tuple[Any, ...] | None]
+    """What each reading has a value for, where the family has labels of its own; None: there is no reading."""
+    orders: Sequence[Sequence[Any]]
+    """The same in the order of the page."""
+    texts: Sequence[str]
+    """Before each value."""
+    is_plain: bool
+    """Whether no two are the same, and there is room for all."""
+
+
 class Family(Generic[T]):
-    """One family of the page. Remembers the text before each value, since series recur from page to page."""
+    """One family of the page. Remembers what is common to one page and the next: most series, and many values."""
 
     def __init__(self, spec: MetricSpec[T], base_labels: tuple[str, ...], *, created: bool = False) -> None:
         """Take a row and its table's labels. `created`: say when counters were created, where it is known."""
@@ -46,38 +60,84 @@ class Family(Generic[T]):
         self._texts: dict[Identity, str] = {}
         self._dates: dict[str, tuple[Base, str]] = {}
         """By text before a value: of whom it is, and the text before the time of its creation."""
+        self._layout = Layout((), (), (), (), is_plain=True)
+        self._raws: list[Any] = []
+        self._lines = Lines("", "", 0)
+        """What came of these readings of the subjects of the layout."""
 
-    def render(self, subjects: Sequence[tuple[Base, T]]) -> Lines:
-        """Return the lines of all series.
+    def render(self, bases: Sequence[Base], subjects: Sequence[T]) -> Lines:
+        """Return the lines of all series. `bases`: of each subject.
 
         Left out are a series that is already there, a value that is no finite number (of a counter: or below 0), and
         what is beyond MOST_SERIES.
         """
-        texts, lowest = self._texts, self._lowest
+        read: Any = self.spec.read
+        raws = [read(subject) for subject in subjects]
+        layout = self._laid_out(bases, raws)
+        if layout is self._layout and raws == self._raws and self._created is None:
+            return self._lines
+        self._layout, self._raws = layout, raws
+        if self.spec.labels:
+            values = [raw[key] for raw, order in zip(raws, layout.orders, strict=True) for key in order]
+        else:
+            values = raws
+        self._lines = self._usual(layout, values) or self._checked(layout, values, subjects)
+        return self._lines
+
+    def _usual(self, layout: Layout, values: Sequence[Any]) -> Lines | None:
+        """Return the lines where every series is shown that has a value, which is a float; None: that is not so."""
+        if not layout.is_plain or self._created is not None:
+            return None
+        lowest, inf = self._lowest, math.inf
+        lines = [
+            f"{text}{value!r}\n"
+            for text, value in zip(layout.texts, values, strict=True)
+            if type(value) is float and lowest <= value < inf
+        ]
+        if len(lines) < len(values) and len(lines) < len(values) - values.count(None):
+            return None
+        plain = "".join(lines)
+        return Lines(plain, plain, 0)
+
+    def _checked(self, layout: Layout, raws: Sequence[Any], subjects: Sequence[T]) -> Lines:
+        lowest = self._lowest
         values: dict[str, float] = {}
         dropped = 0
-        for identity, raw in self._readings(subjects):
+        for text, raw in zip(layout.texts, raws, strict=True):
             if raw is None:
                 continue
-            text = texts.get(identity)
-            if text is None:
-                text = texts[identity] = self._text(identity)
             value = raw if type(raw) is float else _number(raw)
             if text not in values and lowest <= value < math.inf and len(values) < MOST_SERIES:
                 values[text] = value
             else:
                 dropped += 1
         plain = "".join([f"{text}{value!r}\n" for text, value in values.items()])
-        lines = Lines(plain, plain if self._created is None else self._dated(subjects, values), dropped)
-        if len(texts) > 2 * len(values) + _SPARE:
-            self._texts, self._dates = {}, {}  # most of it is of processes and devices that are gone
-        return lines
+        dated = plain if self._created is None else self._dated(layout.bases, subjects, values)
+        return Lines(plain, dated, dropped)
 
-    def _dated(self, subjects: Sequence[tuple[Base, T]], values: Mapping[str, float]) -> str:
+    def _laid_out(self, bases: Sequence[Base], raws: Sequence[Any]) -> Layout:
+        """Return which series there are, the same object while they are the same."""
+        before = self._layout
+        keys = [None if raw is None else tuple(raw) for raw in raws] if self.spec.labels else ()
+        if keys == before.keys and bases == before.bases:
+            return before
+        orders = [sorted(each or ()) for each in keys]
+        identities: list[Identity]
+        if self.spec.labels:
+            identities = [(base, key) for base, order in zip(bases, orders, strict=True) for key in order]
+        else:
+            identities = list(bases)
+        if len(self._texts) > 2 * len(identities) + _SPARE:
+            self._texts, self._dates = {}, {}  # most of it is of processes and devices that are gone
+        known = self._texts
+        texts = [known.get(identity) or self._text(identity) for identity in identities]
+        return Layout(bases, keys, orders, texts, is_plain=len(set(texts)) == len(texts) <= MOST_SERIES)
+
+    def _dated(self, bases: Sequence[Base], subjects: Sequence[T], values: Mapping[str, float]) -> str:
         """Return the lines, each followed by that of its creation: samples of one series must not be parted."""
         read: Any = self._created
         starts: dict[Base, str] = {}
-        for base, subject in subjects:
+        for base, subject in zip(bases, subjects, strict=True):
             start = _number(read(subject))
             if 0.0 <= start < math.inf:
                 starts.setdefault(base, f"{start!r}\n")
@@ -89,12 +149,6 @@ class Family(Generic[T]):
                 lines.append(created + starts[base])
         return "".join(lines)
 
-    def _readings(self, subjects: Sequence[tuple[Base, T]]) -> list[tuple[Identity, Any]]:
-        read: Any = self.spec.read
-        if not self.spec.labels:
-            return [(base, read(subject)) for base, subject in subjects]
-        return [((base, key), raw) for base, subject in subjects for key, raw in sorted((read(subject) or {}).items())]
-
     def _text(self, identity: Identity) -> str:
         values: Identity = identity
         if self.spec.labels:
@@ -105,6 +159,7 @@ class Family(Generic[T]):
             name = self.spec.name
             base: Base = identity[0] if self.spec.labels else identity
             self._dates[text] = base, f"{name.removesuffix('_total')}_created{text.removeprefix(name)}"
+        self._texts[identity] = text
         return text
 
 

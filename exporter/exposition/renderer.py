@@ -4,12 +4,15 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from exporter.exposition.compression import deflated, member
+from exporter.exposition.compression import Beginning, deflated, member
 from exporter.exposition.family import Family, Lines
 from exporter.exposition.formats import Dialect, Format
 from exporter.exposition.subjects import Table, tables
 from exporter.metrics import PROCESS_LABELS, Block
 from exporter.model import World
+
+FRONT = tuple(block for block in Block if block is not Block.ENERGY)
+"""Energy stands last on the page: it is read for each, and what stands before it can be joined and summed meanwhile."""
 
 
 class _Rendered:
@@ -69,6 +72,8 @@ class Renderer:
                 if families:
                     members.append((table, families))
         self._rendered: dict[Block, _Rendered] = {}
+        self._beginnings: dict[Dialect, tuple[list[_Rendered], Beginning]] = {}
+        """What comes before the energy on the newest compressed page, and of which blocks it is made."""
         self._ends = {dialect: (dialect.value, deflated(dialect.value)) for dialect in Dialect}
 
     @property
@@ -89,12 +94,43 @@ class Renderer:
         A block is rendered when its version in `world.versions` differs from the one in memory, or is missing.
         """
         dialect = format.dialect
-        chosen = [self._block(world, block) for block in Block if blocks is None or block in blocks]
+        front = self._front(world, blocks)
+        last = [self._block(world, Block.ENERGY)] if blocks is None or Block.ENERGY in blocks else []
         end, end_deflated = self._ends[dialect]
-        plain = [*(block.plain(dialect) for block in chosen), end]
         if not gzip:
-            return b"".join(plain)
-        return member(plain, [*(block.deflated(dialect) for block in chosen), end_deflated])
+            return b"".join([*(block.plain(dialect) for block in (*front, *last)), end])
+        return member(
+            self._joined(front, dialect).followed_by(
+                [*(block.plain(dialect) for block in last), end],
+                [*(block.deflated(dialect) for block in last), end_deflated],
+            )
+        )
+
+    def prepare(
+        self,
+        world: World,
+        format: Format,  # noqa: A002 -- as above
+        blocks: frozenset[Block] | None = None,
+        *,
+        gzip: bool = False,
+    ) -> None:
+        """Make all of the page but its energy, so that `page` has less to do once that has been read."""
+        front = self._front(world, blocks)
+        if gzip:
+            self._joined(front, format.dialect)
+        else:
+            for block in front:
+                block.plain(format.dialect)
+
+    def _front(self, world: World, blocks: frozenset[Block] | None) -> list[_Rendered]:
+        return [self._block(world, block) for block in FRONT if blocks is None or block in blocks]
+
+    def _joined(self, front: list[_Rendered], dialect: Dialect) -> Beginning:
+        known = self._beginnings.get(dialect)
+        if known is None or known[0] != front:
+            plain, stretches = [each.plain(dialect) for each in front], [each.deflated(dialect) for each in front]
+            known = self._beginnings[dialect] = (front, Beginning().followed_by(plain, stretches))
+        return known[1]
 
     def _block(self, world: World, block: Block) -> _Rendered:
         version = world.versions.get(block)
@@ -107,9 +143,10 @@ class Renderer:
         families: list[tuple[Family[Any], Lines]] = []
         dropped: dict[str, int] = {}
         for table, members in self._families[block]:
-            subjects = list(table.subjects(world))
+            pairs = list(table.subjects(world))
+            bases, subjects = [base for base, _ in pairs], [subject for _, subject in pairs]
             for family in members:
-                lines = family.render(subjects)
+                lines = family.render(bases, subjects)
                 families.append((family, lines))
                 if lines.dropped:
                     dropped[family.spec.name] = lines.dropped

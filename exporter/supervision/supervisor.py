@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from random import Random
 
 from exporter.config import SamplingConfig, WorkersConfig
@@ -74,15 +74,15 @@ class Supervisor:
                 self._closed = True
                 self._drop()
 
-    async def fresh(self, timeout: float = 0.05) -> None:  # noqa: ASYNC109 -- it bounds the wait and raises nothing
-        """Get one fresh energy reading from each worker that answers within `timeout` seconds. Never raises.
+    def fresh(self, timeout: float = 0.05) -> Coroutine[None, None, None]:
+        """Ask each worker for one fresh energy reading; what is returned waits for those that answer in time.
 
-        Readings under 50 ms old are fresh, callers at the same time share a request, and a worker that owes an answer
-        is neither asked again nor waited for.
+        `timeout` is seconds from the call, so that something else can be done meanwhile. Never raises. Readings under
+        50 ms old are fresh, callers at the same time share a request, and a worker that owes an answer is neither asked
+        again nor waited for.
         """
         asked = {answer for keeper in self._keepers if (answer := keeper.ask_fresh(timeout)) is not None}
-        if asked:
-            await asyncio.wait(asked, timeout=timeout)
+        return _all_of(asked, time.monotonic() + timeout)
 
     def release(self) -> None:
         """End all workers, which lets go of the devices, and start none until `take_up`, or until the time is over.
@@ -148,3 +148,8 @@ class Supervisor:
 
     def _count_abandoned(self) -> None:
         self._audience.abandoned(sum(keeper.watch.abandoned for keeper in self._keepers))
+
+
+async def _all_of(answers: Collection[asyncio.Future[None]], until: float) -> None:
+    if answers:
+        await asyncio.wait(answers, timeout=until - time.monotonic())

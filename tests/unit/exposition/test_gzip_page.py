@@ -4,11 +4,11 @@ import gzip
 import zlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.exposition import Format, Renderer
-from exporter.exposition.compression import deflated, member
+from exporter.exposition.compression import Beginning, deflated, member
 from exporter.metrics import Block
 from exporter.model import World
 from tests.unit.exposition.worlds import device, world
@@ -51,8 +51,20 @@ def test_a_page_without_anything_is_still_gzip() -> None:
 
 @given(st.lists(st.binary(max_size=2000), max_size=5))
 def test_any_stretches_join_to_one_member(plain: list[bytes]) -> None:
-    page = member(plain, [deflated(part) for part in plain])
+    halves = plain[:2], plain[2:]
+    beginning = Beginning()
+    for half in halves:
+        beginning = beginning.followed_by(half, [deflated(part) for part in half])
+    page = member(beginning)
     assert first_member(page) == gzip.decompress(page) == b"".join(plain)
+
+
+@given(st.lists(st.binary(max_size=200_000), min_size=1, max_size=3))
+@settings(max_examples=20, deadline=None)
+def test_a_stretch_refers_to_nothing_before_it(plain: list[bytes]) -> None:
+    for part in plain:
+        for again in (part, part):
+            assert zlib.decompressobj(-zlib.MAX_WBITS).decompress(deflated(again)) == again
 
 
 def test_a_large_page_is_compressed_well() -> None:

@@ -9,6 +9,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from exporter.exposition import Format, Renderer
+from exporter.exposition.renderer import FRONT
 from exporter.metrics import METRIC_NAMES, Block
 from exporter.model import PartitionSample, ProcessSeries, World
 from tests.unit.exposition.worlds import account, device, world
@@ -220,9 +221,9 @@ def test_a_pattern_is_matched_with_its_case_and_as_a_whole() -> None:
 
 def test_blocks_make_up_the_page_and_can_be_asked_for_alone() -> None:
     renderer, shown = Renderer(), world(device(utilization_ratio=0.5, temperature_celsius={"gpu": 1.0}))
-    alone = [text_page(shown, renderer, blocks=frozenset({block})) for block in Block]
-    assert "".join(alone) == text_page(shown, renderer)
-    assert families(alone[list(Block).index(Block.LOAD)]) == ["gpu_utilization_ratio"]
+    alone = {block: text_page(shown, renderer, blocks=frozenset({block})) for block in (*FRONT, Block.ENERGY)}
+    assert "".join(alone.values()) == text_page(shown, renderer)
+    assert families(alone[Block.LOAD]) == ["gpu_utilization_ratio"]
     assert text_page(shown, renderer, blocks=frozenset()) == ""
     assert renderer.page(shown, OPENMETRICS, ENERGY).endswith(b"# EOF\n")
 
