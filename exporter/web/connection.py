@@ -8,7 +8,7 @@ import asyncio
 import http
 import logging
 import socket
-import ssl
+from typing import TYPE_CHECKING
 
 import h11
 
@@ -17,6 +17,9 @@ from exporter.web.limits import Limits
 from exporter.web.messages import Response, plain
 from exporter.web.site import NO_REQUEST, Encryption, Site, request_of
 from exporter.web.stream import Stream
+
+if TYPE_CHECKING:
+    from exporter.web.secure import SecureStream  # it brings OpenSSL, which only those with TLS are to pay
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +46,8 @@ class Connection:
         """The peer does not take the response at once."""
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._encryption: Encryption | None = None
-        """Set until the TLS handshake is through."""
+        self._handshake: tuple[Encryption, SecureStream] | None = None
+        """Set until the one of TLS is through."""
         self._agreed: Encryption | None = None
         """What it came in by; None: in the clear."""
         self._idle = False
@@ -55,15 +58,16 @@ class Connection:
         if not site.crowd.arrived(self, self._loop.time()):
             self._drop("there is no room for another connection")
             return
-        self._encryption = self._agreed = site.encryption()
-        if self._encryption is None:
+        encryption = self._agreed = site.encryption()
+        if encryption is None:
             self._expect(self._limits.head_seconds, "no request came in time")
         else:
             try:
-                self._stream.secure(self._encryption.context)
+                self._stream = secured = encryption.stream(taken, self._readable)
             except OSError as error:  # it left already
                 self._drop(f"no TLS handshake: {_words(error)}")
                 return
+            self._handshake = encryption, secured
             self._expect(self._limits.head_seconds, "no TLS handshake came in time")
         self._stream.read()
 
@@ -91,13 +95,13 @@ class Connection:
         return self._site.limits
 
     def _readable(self) -> None:
-        if self._encryption is not None:
-            self._shake_hands(self._encryption)
+        if self._handshake is not None:
+            self._shake_hands(*self._handshake)
             return
         try:
             received = self._stream.receive(self._site.buffer)
         except OSError as error:
-            if self._http is not None or isinstance(error, ssl.SSLError):
+            if self._http is not None or isinstance(error, self._stream.faults):
                 self._drop(f"it broke off: {_words(error)}")
             else:
                 self._close()
@@ -120,15 +124,15 @@ class Connection:
         self._http.receive_data(data)
         self._advance(self._http)
 
-    def _shake_hands(self, encryption: Encryption) -> None:
+    def _shake_hands(self, encryption: Encryption, stream: "SecureStream") -> None:
         try:
-            if not self._stream.shake_hands():
+            if not stream.shake_hands():
                 return
-            complaint = encryption.complaint(self._stream.peer_certificate())
+            complaint = encryption.complaint(stream.peer_certificate())
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None)
             if reason == "HTTP_REQUEST":
-                self._answer_in_the_clear()
+                self._answer_in_the_clear(stream)
                 return
             self._site.denied += reason in _NO_CERTIFICATE
             self._drop(f"no TLS handshake: {_words(error)}")
@@ -137,15 +141,15 @@ class Connection:
             self._site.denied += 1
             self._drop(f"its certificate does not do: {complaint}")
             return
-        self._encryption = None
+        self._handshake = None
         self._expect(self._limits.head_seconds, "no request came in time")
         self._readable()
 
-    def _answer_in_the_clear(self) -> None:
+    def _answer_in_the_clear(self, stream: "SecureStream") -> None:
         logger.debug("%s does not speak TLS", self._name)
-        self._encryption = None
+        self._handshake = None
         try:
-            self._stream.send_in_the_clear(_NOT_TLS)
+            stream.send_in_the_clear(_NOT_TLS)
         except OSError:
             self._close()
         else:

@@ -1,20 +1,23 @@
 """What all connections of a server share."""
 
+import socket
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import h11
 
 from exporter.web.limits import Crowd, Limits
 from exporter.web.messages import Request, Response
 
+if TYPE_CHECKING:
+    from exporter.web.secure import SecureStream  # as in connection
+
 
 class Encryption(Protocol):
     """How one connection is encrypted."""
 
-    @property
-    def context(self) -> Any:
-        """An ssl.SSLContext."""
+    def stream(self, taken: socket.socket, readable: Callable[[], None]) -> "SecureStream":
+        """Return the stream of a new connection, whose peer is to shake hands. Raises OSError when it has left."""
 
     def complaint(self, certificate: Mapping[str, Any]) -> str | None:
         """Return why a peer with this verified certificate (empty: none) may not ask anything; None: it may."""

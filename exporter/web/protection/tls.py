@@ -2,8 +2,9 @@
 
 import ipaddress
 import os
+import socket
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -13,6 +14,7 @@ import msgspec
 from exporter.validation import printable
 from exporter.web.protection.form import TlsForm
 from exporter.web.protection.names import CIPHERS, CURVES, VERSIONS
+from exporter.web.secure import SecureStream
 
 MAX_SESSIONS = 256
 """Kept by OpenSSL for clients of TLS 1.2 that cannot keep a session themselves; a context with more is made anew."""
@@ -56,6 +58,10 @@ class Tls:
     def anew(self) -> "Tls":
         """Return the same without any session. Raises TlsError."""
         return Tls(*self._made_of)
+
+    def stream(self, taken: socket.socket, readable: Callable[[], None]) -> SecureStream:
+        """Return the stream of a new connection, whose peer is to shake hands. Raises OSError when it has left."""
+        return SecureStream(taken, readable, self.context)
 
     def complaint(self, certificate: Mapping[str, Any]) -> str | None:
         """Return why a peer with this verified certificate (empty: none) may not ask anything; None: it may.
