@@ -1,7 +1,6 @@
 """How a log record becomes one line on standard error, in logfmt or JSON."""
 
 import contextlib
-import json
 import logging
 import os
 import select
@@ -99,8 +98,7 @@ class _Logfmt(logging.Formatter):
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        # ASCII: what is no character, such as a lone surrogate, comes out escaped.
-        return json.dumps(dict(_fields(record)))
+        return _json(dict(_fields(record)))
 
 
 def _fields(record: logging.LogRecord) -> Iterator[tuple[str, str]]:
@@ -153,4 +151,11 @@ def _escaped(c: str) -> str:
         return "\\" + c
     if c.isprintable():
         return c
-    return json.dumps(c)[1:-1]
+    return _json(c)[1:-1]
+
+
+def _json(value: object) -> str:
+    """Return it in ASCII: what is no character, such as a lone surrogate, comes out escaped."""
+    from json import dumps  # noqa: PLC0415 -- 0.3 MiB, which a line of logfmt seldom needs
+
+    return dumps(value)

@@ -5,7 +5,6 @@ and in its `extra` the noun to call the value by (`noun`), a function that retur
 whether the value is never to be told (`secret`).
 """
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -46,7 +45,9 @@ def convert(tree: object, type_: type[T], problems: Iterable[str] = ()) -> T:
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return `, did you mean "x"?` for the nearest of `known`, or nothing."""
-    near = difflib.get_close_matches(word[:100], list(known), n=1, cutoff=0.6)
+    from difflib import get_close_matches  # noqa: PLC0415 -- for who has mistaken a word
+
+    near = get_close_matches(word[:100], list(known), n=1, cutoff=0.6)
     return f', did you mean "{near[0]}"?' if near else ""
 
 

@@ -3,7 +3,6 @@
 Every source makes its workloads here. `united` joins what two sources know of one workload.
 """
 
-import hashlib
 from collections.abc import Iterable
 
 import msgspec
@@ -93,5 +92,7 @@ def _key(*parts: str) -> str:
     key = "/".join(filter(None, parts))
     if len(key) <= LONGEST and key.isprintable():
         return key
-    digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
+    from hashlib import sha256  # noqa: PLC0415 -- OpenSSL is 2 MiB, and such keys are rare
+
+    digest = sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
     return f"{''.join(filter(str.isprintable, key))[: LONGEST - _HASH - 1]}~{digest}"

@@ -1,7 +1,6 @@
 """The parts that the pages for people are made of. All text in them is escaped and cut here, once."""
 
 from collections.abc import Iterable, Sequence
-from html import escape
 
 from exporter.text import cleaned
 from exporter.web.style import STYLE, STYLE_HASH
@@ -14,6 +13,8 @@ _LONG_WORD = 24
 _PROSE = frozenset({"Why", "Value", "As read", "Asked by", "Used by", "Workload", "Workloads", "Name", "Verdict"})
 """Columns whose cells may be broken over several lines."""
 
+_ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
+
 HEADERS = (
     ("Content-Type", "text/html; charset=utf-8"),
     ("Cache-Control", "no-store"),
@@ -24,6 +25,11 @@ HEADERS = (
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
 )
+
+
+def escape(words: str) -> str:
+    """Return the words without markup, for attributes too. The module html brings all characters that have names."""
+    return words.translate(_ESCAPED)
 
 
 def text(value: str | None, most: int = MAX_TEXT) -> str:

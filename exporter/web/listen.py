@@ -130,7 +130,9 @@ def _open(host: str, port: int) -> socket.socket:
     if not host:
         return _all_interfaces(port)
     # Not through the event loop, which would keep a thread for it as long as the daemon lives.
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # Text is encoded by IDNA first, whose tables are 0.5 MiB.
+    name = host.encode() if host.isascii() else host
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     # A name such as localhost often has addresses of both kinds: IPv4 is what a scrape configuration means by it.
     refused: OSError | None = None
     for family, _, _, _, where in sorted(found, key=lambda each: each[0] is not socket.AF_INET):
