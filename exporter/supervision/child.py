@@ -1,11 +1,12 @@
 """What a watch knows of one child: what it does, since when, and how it ends. Pure."""
 
 import enum
+from collections.abc import Sequence
 
 from exporter.supervision import frames
+from exporter.supervision.progress import Read
 
 _LONGEST_WAIT_SECONDS = 120.0
-_NESTED_READS = 2
 
 
 class Activity(enum.Enum):
@@ -60,7 +61,8 @@ class Child:
         self.abandoned = False
         self._since = now
         self._allowed = allowed
-        self._reads: list[tuple[str, float]] = []
+        self._reads: list[tuple[Read, float]] = []
+        """With the time at which each was first seen."""
 
     @property
     def ending(self) -> bool:
@@ -74,7 +76,7 @@ class Child:
     @property
     def reading(self) -> str | None:
         """The device whose read is under way; the inner one, when a request for fresh energy is served in a read."""
-        return self._reads[-1][0] if self._reads else None
+        return self._reads[-1][0].key if self._reads else None
 
     def late(self, now: float, deadline: float) -> bool:
         """Tell whether what it does takes longer than it may; `deadline` is that of a read."""
@@ -82,15 +84,21 @@ class Child:
             return now - self._reads[-1][1] > deadline
         return now - self._since > self._allowed
 
+    def looked(self, reads: Sequence[Read], now: float, deadline: float) -> None:
+        """Follow which reads are under way, by its page of progress."""
+        if tuple(reads) == tuple(read for read, _ in self._reads):
+            return
+        seen = {read.number: since for read, since in self._reads}
+        if len(self._reads) > 1 and len(reads) == 1 and reads[0].number in seen:
+            # The read around the other was interrupted for so long.
+            seen[reads[0].number] += now - self._reads[-1][1]
+        self._reads = [(read, seen.get(read.number, now)) for read in reads]
+        self._does(Activity.READING, now, deadline)
+
     def heard(self, report: frames.Report, now: float, deadline: float, open_deadline: float) -> None:
         """Follow what the child reports."""
         match report:
-            case frames.Reading(key):
-                self._reads = [*self._reads[1 - _NESTED_READS :], (key, now)]
-                self._does(Activity.READING, now, deadline)
-                return
             case frames.Sampled():
-                self._returned(now)
                 self._does(Activity.READING, now, deadline)
                 return
             case frames.FreshDone():
@@ -111,9 +119,3 @@ class Child:
         self.activity = activity
         self._since = now
         self._allowed = allowed
-
-    def _returned(self, now: float) -> None:
-        if self._reads:
-            _, began = self._reads.pop()
-            # The read around it, if there is one, was interrupted for so long.
-            self._reads = [(outer, since + now - began) for outer, since in self._reads]

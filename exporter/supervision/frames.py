@@ -5,10 +5,10 @@ from typing import Literal
 
 import msgspec
 
-from exporter.config import SamplingConfig
 from exporter.framing import MAX_FRAME_BYTES, FrameError, Inbox, encode
 from exporter.framing import Frame as _Frame
 from exporter.model import Device, Group, Sample
+from exporter.settings import SamplingConfig
 from exporter.supervision.schedule import ALL_LOST_SECONDS
 
 __all__ = ["MAX_FRAME_BYTES", "FrameError", "Inbox", "encode"]
@@ -84,12 +84,6 @@ class Enumerated(_Frame, frozen=True):
     devices: tuple[Device, ...]
 
 
-class Reading(_Frame, frozen=True):
-    """The device is about to be read: until its `Sampled`, whoever waits knows whom to blame."""
-
-    key: str
-
-
 class Sampled(_Frame, frozen=True):
     sample: Sample
 
@@ -118,7 +112,7 @@ class Failed(_Frame, frozen=True):
 
 
 Request = Start | Fresh | Exclude | Relieve | Shutdown
-Report = Opened | Enumerating | Enumerated | Reading | Sampled | PassTook | Waiting | FreshDone | Failed
+Report = Opened | Enumerating | Enumerated | Sampled | PassTook | Waiting | FreshDone | Failed
 
 
 def reports() -> Inbox[Report]:

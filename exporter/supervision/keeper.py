@@ -77,9 +77,11 @@ class Keeper:
         """Let time pass: reap, judge and start children."""
         for process in list(self._processes.values()):
             self._catch_up(process)
+            self._look(process)
             self._reap(process)
         for number in self.watch.overdue(now):
             self._hear_out(self._processes[number])
+            self._look(self._processes[number])
         now = time.monotonic()
         late = [self._processes[number] for number in self.watch.overdue(now)]
         self._act(self.watch.tick(now, {process.number for process in late if process.is_stopped()}))
@@ -260,6 +262,7 @@ class Keeper:
         self._take(process, heard.reports)
         if heard.ended:
             self._stop_listening(process)
+            self._look(process)
             self._act(self.watch.closed(process.number, time.monotonic()))
         return heard.emptied
 
@@ -275,6 +278,8 @@ class Keeper:
             if isinstance(report, frames.Enumerated) and self.watch.successor == process.number and before is not None:
                 # What it takes over from has the last word on what it has read.
                 self._hear_out(self._processes[before])
+            elif isinstance(report, frames.Failed):
+                self._look(process)
             actions = self.watch.heard(process.number, report, now)
             if self.watch.worker == process.number:
                 if before is not None and before != process.number:
@@ -299,6 +304,9 @@ class Keeper:
             case _:
                 pass
 
+    def _look(self, process: Process) -> None:
+        self.watch.looked(process.number, process.progress.reads(), time.monotonic())
+
     def _measure(self, now: float) -> None:
         number = self.watch.worker
         if number is not None:
@@ -313,6 +321,7 @@ class Keeper:
         if status is None:
             return
         self._hear_out(process)
+        self._look(process)
         process.last_words()
         self._fresh.gone(process.number)
         self._forget(process)

@@ -24,6 +24,11 @@ class Port:
         self._poll = select.poll()
         self._poll.register(requests, select.POLLIN)
 
+    @property
+    def holds(self) -> bool:
+        """Whether something was sent and not written."""
+        return bool(self._out)
+
     def send(self, report: frames.Report) -> None:
         self._out += frames.encode(report)
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -16,6 +16,7 @@ from exporter.framing import Frame, Inbox, encode
 from exporter.kernel import stat_of
 from exporter.supervision import frames
 from exporter.supervision.output import Line, Output
+from exporter.supervision.progress import Progress, shared
 from exporter.supervision.recycling import Usage
 
 _PIPE_BYTES = 256 * 1024
@@ -38,11 +39,18 @@ class ChildProcess(Generic[_R]):
     """Descriptors are non-blocking, and closed by `close`. Needs a running event loop."""
 
     def __init__(
-        self, module: str, name: str, inbox: Inbox[_R], output: Output, log: Callable[[list[Line]], None]
+        self,
+        module: str,
+        name: str,
+        inbox: Inbox[_R],
+        output: Output,
+        log: Callable[[list[Line]], None],
+        passed: Sequence[int] = (),
     ) -> None:
-        """Start `python -m module name REPORTS REQUESTS PARENT`. Raises OSError.
+        """Start `python -m module name REPORTS REQUESTS PARENT PASSED...`. Raises OSError.
 
         What it prints goes through `output`, one for all children of a kind, and is given to `log` as it comes.
+        `passed`: descriptors that it gets besides those of its pipes.
         """
         self._loop = asyncio.get_running_loop()
         with contextlib.ExitStack() as undo:
@@ -54,11 +62,11 @@ class ChildProcess(Generic[_R]):
                 fcntl.fcntl(self.reports, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
             command = [sys.executable, "-u", "-P", "-m", module, name]
             self._process = subprocess.Popen(  # noqa: S603 -- our own module under our own interpreter
-                [*command, str(report_end), str(request_end), str(os.getpid())],
+                [*command, *map(str, (report_end, request_end, os.getpid(), *passed))],
                 stdin=subprocess.DEVNULL,
                 stdout=output_end,
                 stderr=output_end,
-                pass_fds=(report_end, request_end),
+                pass_fds=(report_end, request_end, *passed),
                 cwd="/",
                 # What a library starts is ended with the worker.
                 process_group=0,
@@ -180,8 +188,19 @@ class Process(ChildProcess[frames.Report]):
         """Start the child, as any. Raises OSError."""
         self.number = number
         self.provider = start.request.provider
-        super().__init__("exporter.supervision.worker", self.provider, frames.reports(), output, log)
+        page = shared()
+        try:
+            self.progress = Progress(page)
+            super().__init__(
+                "exporter.supervision.worker", self.provider, frames.reports(), output, log, passed=(page,)
+            )
+        finally:
+            os.close(page)
         self.ask(start)
+
+    def close(self) -> None:
+        super().close()
+        self.progress.close()
 
 
 def _pipe(undo: contextlib.ExitStack) -> tuple[int, int]:

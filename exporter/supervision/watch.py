@@ -1,11 +1,11 @@
 """What to do about the children of one provider: reports, exits and time come in, actions come out. Pure.
 
 At most one worker lives at a time, and beside it a probe or a successor. A child that cannot be killed is abandoned,
-and while too many are, none is started. Whoever feeds a watch has read what a child reported before asking whether it
-is late.
+and while too many are, none is started. Whoever feeds a watch has read what a child reported, and looked which reads
+are under way, before asking whether it is late or telling that it has ended.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from random import Random
 
 from exporter.config import SamplingConfig, WorkersConfig
@@ -16,6 +16,7 @@ from exporter.supervision.actions import Abandoned, Action, Ask, Kept, Kill, Res
 from exporter.supervision.blame import Blame
 from exporter.supervision.child import Child, Role
 from exporter.supervision.children import Children
+from exporter.supervision.progress import Read
 from exporter.supervision.quarantine import Quarantine
 from exporter.supervision.recycling import Recycling, Usage
 from exporter.supervision.recycling import Verdict as Judgement
@@ -146,6 +147,12 @@ class Watch:
             case _:
                 pass
         return self._drained()
+
+    def looked(self, number: int, reads: Sequence[Read], now: float) -> None:
+        """Take which reads of a child are under way."""
+        child = self._children.get(number)
+        if child is not None and not child.ending:
+            child.looked(reads, self._clock(now), self._deadline)
 
     def measured(self, number: int, usage: Usage, now: float) -> list[Action]:
         """Take what the worker holds of memory and descriptors: it may have to be replaced."""

@@ -1,7 +1,8 @@
 """The child process: opens one provider, reads its devices on a schedule, and reports over a pipe.
 
-Run as `python -m exporter.supervision.worker PROVIDER REPORTS REQUESTS PARENT`: two descriptors and the pid of the
-parent. Small on purpose: it imports no event loop, no web server and no vendor package but its own provider's.
+Run as `python -m exporter.supervision.worker PROVIDER REPORTS REQUESTS PARENT PROGRESS`: two pipes, the pid of the
+parent, and the page of progress. Small on purpose: it imports no event loop, no web server and no vendor package but
+its own provider's.
 """
 
 import importlib
@@ -19,21 +20,31 @@ from exporter.providers import PROVIDERS
 from exporter.providers.protocol import OpenContext, Opener, Provider, ProviderError
 from exporter.supervision import frames
 from exporter.supervision.port import ParentGoneError, Port
+from exporter.supervision.progress import Progress
 from exporter.supervision.schedule import ENERGY, EVERYTHING, Schedule
 
 _LOOK_SECONDS = 0.0005
 """Most calls into a library take less: the parent's requests are not looked for before each of them."""
+_HELD_SECONDS = 0.001
+"""Reports wait for so long for those of the next devices: one write, and one wake-up of the parent, for all of them."""
 
 
 class Worker:
     """One thread. Every call into the library is announced first, so that the parent knows which one never returned."""
 
     def __init__(
-        self, start: frames.Start, opener: Opener, port: Port, random: Random, clock: Callable[[], float]
+        self,
+        start: frames.Start,
+        opener: Opener,
+        port: Port,
+        progress: Progress,
+        random: Random,
+        clock: Callable[[], float],
     ) -> None:
         self._start = start
         self._opener = opener
         self._port = port
+        self._progress = progress
         self._random = random
         self._clock = clock
         self._devices: dict[str, Device] = {}
@@ -45,7 +56,9 @@ class Worker:
         self._token: int | None = None
         self._serving: Provider | None = None
         self._shutdown = False
-        self._looked_at = -math.inf
+        self._passed = False
+        """It has read each device once."""
+        self._looked_at = self._held_since = -math.inf
 
     def run(self) -> int:
         """Serve until asked to end; return the exit status. Raises ParentGoneError."""
@@ -130,6 +143,7 @@ class Worker:
             if self._shutdown:
                 break
         if took:
+            self._passed = True
             self._port.send(frames.PassTook(took))
 
     def _wait(self, schedule: Schedule) -> None:
@@ -149,9 +163,12 @@ class Worker:
             self._read(provider, key, EVERYTHING)
 
     def _read(self, provider: Provider, key: str, groups: Groups) -> Sample:
-        self._port.send(frames.Reading(key))
-        self._port.flush()
+        if not self._passed:
+            # When the first pass ends the process, the parent knows all the same which devices answer.
+            self._port.flush()
+        self._progress.begin(key)
         sample = provider.read(self._devices[key], groups)
+        self._progress.end()
         self._port.send(frames.Sampled(sample))
         if sample.lost:
             self._lost.add(key)
@@ -164,8 +181,14 @@ class Worker:
     def _between_calls(self) -> None:
         """Serve what the parent asks for; the providers call this before each call into the vendor's library."""
         now = self._clock()
-        if self._serving is not None and now - self._looked_at >= _LOOK_SECONDS:
-            self._looked_at = now
+        if now - self._looked_at < _LOOK_SECONDS:
+            return
+        self._looked_at = now
+        if not self._port.holds:
+            self._held_since = now
+        elif now - self._held_since >= _HELD_SECONDS:
+            self._port.flush()
+        if self._serving is not None:
             self.take(self._port.requests(0))
             self._refresh()
 
@@ -229,9 +252,10 @@ def find_opener(request: frames.WorkerRequest) -> Opener:
 
 def main(arguments: list[str]) -> int:
     """Serve one provider until the parent asks for the end or is gone."""
-    reports, requests, parent = (int(argument) for argument in arguments[2:5])
+    reports, requests, parent, page = (int(argument) for argument in arguments[2:6])
     die_with(parent)
-    port = Port(reports, requests)
+    port, progress = Port(reports, requests), Progress(page)
+    os.close(page)
     first: list[frames.Request] = []
     while not first:
         first = port.requests(1.0)
@@ -239,7 +263,8 @@ def main(arguments: list[str]) -> int:
     if not isinstance(start, frames.Start):
         return os.EX_UNAVAILABLE
     try:
-        worker = Worker(start, find_opener(start.request), port, Random(), time.monotonic)  # noqa: S311 -- jitter
+        random = Random()  # noqa: S311 -- jitter
+        worker = Worker(start, find_opener(start.request), port, progress, random, time.monotonic)
         worker.take(more)
         return worker.run()
     except ParentGoneError:

@@ -7,6 +7,7 @@ from exporter.config import SamplingConfig, WorkersConfig
 from exporter.model import Device, GpuState, Sample
 from exporter.supervision import frames
 from exporter.supervision.actions import Action, Kill, Restarted, Spawn, State, Status
+from exporter.supervision.progress import Read
 from exporter.supervision.watch import Watch
 
 START = 1000.0
@@ -29,6 +30,8 @@ class Stage:
         self.stopped: set[int] = set()
         self.spawns: list[Spawn] = []
         self.busy: dict[int, tuple[Spawn, bool]] = {}
+        self.reads: dict[int, tuple[Read, ...]] = {}
+        self.number = 0
 
     def act(self, actions: list[Action]) -> list[Action]:
         self.log += actions
@@ -43,6 +46,21 @@ class Stage:
     def say(self, child: int, *reports: frames.Report) -> None:
         for report in reports:
             self.act(self.watch.heard(child, report, self.now))
+
+    def begin(self, child: int, key: str) -> None:
+        """Have a child begin a read, within the one that is under way."""
+        self.number += 1
+        self.reads[child] = (*self.reads.get(child, ()), Read(self.number, key))
+        self.look(child)
+
+    def sampled(self, child: int, sample: Sample) -> None:
+        """Have the read that began last return."""
+        self.reads[child] = self.reads[child][:-1]
+        self.say(child, frames.Sampled(sample))
+        self.look(child)
+
+    def look(self, child: int) -> None:
+        self.watch.looked(child, self.reads.get(child, ()), self.now)
 
     def end(self, child: int, status: int) -> None:
         self.busy.pop(child, None)
@@ -62,14 +80,14 @@ class Stage:
             rank = {key: place for place, key in enumerate(spawn.last, 1)}
             keys = [spawn.only] if spawn.only else sorted(keys, key=lambda key: rank.get(key, 0))
             for key in keys:
-                self.say(child, frames.Reading(key))
+                self.begin(child, key)
                 if key in self.crash:
                     self.end(child, -11)
                     break
                 if key in self.hang:
                     self.busy[child] = (spawn, True)
                     break
-                self.say(child, frames.Sampled(Sample(device=Device(vendor="test", key=key), lost=key in self.lost)))
+                self.sampled(child, Sample(device=Device(vendor="test", key=key), lost=key in self.lost))
             else:
                 if spawn.only:
                     self.end(child, 0)

@@ -15,7 +15,6 @@ REPORTS: list[frames.Report] = [
     frames.Opened(None),
     frames.Enumerating(),
     frames.Enumerated((DEVICE,)),
-    frames.Reading("GPU-1"),
     frames.Sampled(Sample(device=DEVICE, power_watts=0.0, taken_at={Group.ENERGY: 1.5})),
     frames.PassTook({Group.ENERGY: 0.1, Group.LOAD: 0.2}),
     frames.Waiting(0.1),

@@ -254,7 +254,9 @@ def test_a_gpu_that_stays_off_the_bus_has_the_library_opened_less_and_less_often
         worker = stage.watch.worker
         if worker is None or not stage.watch.ready:
             continue
-        stage.say(worker, frames.Reading("a"), frames.Sampled(lost), frames.Waiting(1.0))
+        stage.begin(worker, "a")
+        stage.sampled(worker, lost)
+        stage.say(worker, frames.Waiting(1.0))
         since.setdefault(worker, stage.now)
         if stage.now - since[worker] >= stage.spawns[-1].patience_seconds:
             stage.say(worker, frames.Failed("lost", "every device is lost: the library is opened anew"))

@@ -85,7 +85,8 @@ def test_an_exception_in_a_read_counts_as_a_crash_there() -> None:
         stage.run(5)
         worker = stage.watch.worker
         assert worker is not None
-        stage.say(worker, frames.Reading("b"), frames.Failed("crash", "IndexError: 3"))
+        stage.begin(worker, "b")
+        stage.say(worker, frames.Failed("crash", "IndexError: 3"))
         stage.end(worker, 69)
     stage.run(2)
     assert workers(stage)[-1].exclude == ("b",)
@@ -99,7 +100,7 @@ def test_a_worker_that_was_killed_by_somebody_in_a_read_accuses_no_device(status
         stage.run(5)
         worker = stage.watch.worker
         assert worker is not None
-        stage.say(worker, frames.Reading("b"))
+        stage.begin(worker, "b")
         stage.end(worker, status)
     stage.run(5)
     assert (workers(stage)[-1].exclude, workers(stage)[-1].last) == ((), ())
@@ -112,7 +113,7 @@ def test_a_worker_that_is_not_understood_accuses_no_device() -> None:
         stage.run(5)
         worker = stage.watch.worker
         assert worker is not None
-        stage.say(worker, frames.Reading("b"))
+        stage.begin(worker, "b")
         stage.act(stage.watch.broken(worker, "garbage", stage.now))
     stage.run(5)
     assert workers(stage)[-1].last == ()
@@ -142,7 +143,8 @@ def test_who_has_said_why_it_ends_has_time_to_close_and_hides_no_reason() -> Non
     stage = Stage()
     stage.run(5)
     stage.busy.clear()
-    stage.say(1, frames.Reading("b"), frames.Failed("lost", "the driver is not loaded"))
+    stage.begin(1, "b")
+    stage.say(1, frames.Failed("lost", "the driver is not loaded"))
     stage.play = lambda _: None
     stage.immortal = True
     stage.run(0.75)

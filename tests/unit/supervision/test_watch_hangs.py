@@ -173,7 +173,7 @@ def test_a_stopped_worker_is_replaced_and_blames_no_device() -> None:
     stage.run(5)
     worker = stage.watch.worker
     assert worker is not None
-    stage.say(worker, frames.Reading("a"))
+    stage.begin(worker, "a")
     stage.stopped = {worker}
     stage.run(10)
     assert stage.states() == {}
@@ -195,11 +195,11 @@ def test_a_worker_stopped_between_passes_is_noticed() -> None:
 def test_a_stall_of_the_parent_blames_nobody() -> None:
     stage = Stage()
     stage.run(5)
-    stage.say(1, frames.Reading("a"))
+    stage.begin(1, "a")
     stage.now += 3600
     assert stage.watch.overdue(stage.now) == ()
     assert stage.act(stage.watch.tick(stage.now)) == []
-    stage.say(1, frames.Sampled(Sample(device=Device(vendor="test", key="a"))))
+    stage.sampled(1, Sample(device=Device(vendor="test", key="a")))
     stage.run(5)
     assert stage.causes() == []
 
@@ -208,11 +208,12 @@ def test_a_read_interrupted_by_a_request_keeps_its_own_deadline() -> None:
     stage = Stage()
     stage.run(1)
     stage.busy.clear()
-    stage.say(1, frames.Reading("a"))
+    stage.begin(1, "a")
     stage.run(1)
-    stage.say(1, frames.Reading("b"))
+    stage.begin(1, "b")
     stage.run(1.5)
-    stage.say(1, frames.Sampled(Sample(device=Device(vendor="test", key="b"))), frames.FreshDone(1))
+    stage.sampled(1, Sample(device=Device(vendor="test", key="b")))
+    stage.say(1, frames.FreshDone(1))
     assert stage.run(0.75) == []
     assert Kill(1) in stage.run(0.5)
     assert stage.states() == {"a": GpuState.HUNG}

@@ -9,6 +9,7 @@ from exporter.metrics import RESTART_CAUSES
 from exporter.model import Device, Sample
 from exporter.supervision import frames
 from exporter.supervision.actions import Abandoned, Action, Ask, Kept, Kill, Restarted, Spawn, State, Status
+from exporter.supervision.progress import Read
 from exporter.supervision.recycling import Usage
 from exporter.supervision.watch import KILL_SECONDS, MAX_CHILDREN, Watch
 
@@ -18,7 +19,6 @@ REPORTS = st.one_of(
     st.just(frames.Opened("1.0")),
     st.just(frames.Enumerating()),
     st.integers(0, 3).map(lambda count: frames.Enumerated(DEVICES[:count])),
-    st.sampled_from(KEYS).map(frames.Reading),
     st.sampled_from(DEVICES).map(lambda device: frames.Sampled(Sample(device=device))),
     st.floats(0, 1e9).map(frames.Waiting),
     st.just(frames.FreshDone(1)),
@@ -87,6 +87,11 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(number=ANY, report=REPORTS)
     def report(self, number: int, report: frames.Report) -> None:
         self.act(self.watch.heard(self.child(number), report, self.now))
+
+    @precondition(lambda self: self.living)
+    @rule(number=ANY, reads=st.lists(st.builds(Read, st.integers(1, 9), st.sampled_from(KEYS)), max_size=2))
+    def look(self, number: int, reads: list[Read]) -> None:
+        self.watch.looked(self.child(number), reads, self.now)
 
     @precondition(lambda self: self.living)
     @rule(number=ANY, status=st.sampled_from([0, 1, 69, -9, -11, -64]))

@@ -252,7 +252,9 @@ def test_a_library_of_which_every_read_breaks_is_opened_anew_now_and_then() -> N
         worker = stage.watch.worker
         if worker is not None and stage.watch.ready:
             stage.busy.pop(worker, None)
-            stage.say(worker, frames.Reading("a"), frames.Sampled(broken), frames.Waiting(1.0))
+            stage.begin(worker, "a")
+            stage.sampled(worker, broken)
+            stage.say(worker, frames.Waiting(1.0))
             if stage.now % 10 == 0:
                 for action in measured(stage, SMALL):
                     if isinstance(action, Ask):

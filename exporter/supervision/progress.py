@@ -1,0 +1,79 @@
+"""What a child reads at this moment, in a page of memory that parent and child share.
+
+To tell it costs no system call and wakes nobody up, so it is told before every read; and the page is still there when
+the child hangs, or has crashed.
+"""
+
+import mmap
+import os
+from struct import Struct
+from typing import NamedTuple
+
+DEEPEST = 2
+"""A read, and within it that of a request for fresh energy."""
+_DEPTH = Struct("=Q")
+_HEAD = Struct("=QH")
+_SLOT_BYTES = 1024
+_FIRST = 16
+_BYTES = 4096
+
+
+class Read(NamedTuple):
+    number: int
+    """Of all reads of this child."""
+    key: str
+    """Of the device."""
+
+
+class Progress:
+    """One page. The child is the only writer, and what the parent takes may be torn while that goes on.
+
+    That does no harm: only a read that stays there for seconds, or for ever, is of interest.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        """Take a descriptor of `shared`; it may be closed afterwards. Raises OSError."""
+        self._page = mmap.mmap(descriptor, _BYTES)
+        self._count = 0
+        self._depth = 0
+
+    def begin(self, key: str) -> None:
+        """Tell that a device is about to be read."""
+        text = key.encode("utf-8", "replace")[: _SLOT_BYTES - _HEAD.size]
+        self._count += 1
+        at = _FIRST + min(self._depth, DEEPEST - 1) * _SLOT_BYTES
+        end = at + _HEAD.size + len(text)
+        self._page[at:end] = _HEAD.pack(self._count, len(text)) + text
+        self._turn(self._depth + 1)
+
+    def end(self) -> None:
+        """Tell that the read which began last has returned."""
+        self._turn(self._depth - 1)
+
+    def reads(self) -> tuple[Read, ...]:
+        """Return the reads that are under way, an inner one after the one that it interrupts."""
+        (depth,) = _DEPTH.unpack_from(self._page)
+        return tuple(self._slot(_FIRST + place * _SLOT_BYTES) for place in range(min(depth, DEEPEST)))
+
+    def close(self) -> None:
+        self._page.close()
+
+    def _turn(self, depth: int) -> None:
+        self._depth = depth
+        _DEPTH.pack_into(self._page, 0, depth)
+
+    def _slot(self, at: int) -> Read:
+        number, length = _HEAD.unpack_from(self._page, at)
+        begin = at + _HEAD.size
+        return Read(number, self._page[begin : begin + min(length, _SLOT_BYTES)].decode("utf-8", "replace"))
+
+
+def shared() -> int:
+    """Return a descriptor of an empty page, to be closed. Raises OSError."""
+    descriptor = os.memfd_create("gpu-exporter-progress")
+    try:
+        os.ftruncate(descriptor, _BYTES)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
