@@ -152,7 +152,7 @@ def _host(root: Path) -> dict[str, Any]:
 
 
 def _write(
-    root: Path, scenario: Mapping[str, Any], epoch: float, **sampling: Any
+    root: Path, scenario: Mapping[str, Any], epoch: float, *, links: str = "total", **sampling: Any
 ) -> tuple[Path, dict[str, Any], Machine]:
     root.mkdir()
     attribution = _host(root)
@@ -164,6 +164,7 @@ def _write(
             {
                 "simulate": "scenario.yaml",
                 "sampling": {"processes_seconds": 1.0, **sampling},
+                "metrics": {"links": links},
                 "attribution": attribution,
                 "processes": {"top": PROCESSES},
             }
@@ -222,7 +223,7 @@ def site(directory: Path, *flags: str) -> Iterator[Site]:
     first, at_a, serving_machine = _write(directory / "a", SERVING_SCENARIO, epoch)
     for n, row in enumerate(ROWS):
         _pod(Path(at_a["proc"]), Path(at_a["pod_logs"]), 5000 + n, "serving", row.pod)
-    second, at_b, mixed_machine = _write(directory / "b", MIXED_SCENARIO, epoch, **EVERYTHING)
+    second, at_b, mixed_machine = _write(directory / "b", MIXED_SCENARIO, epoch, links="each", **EVERYTHING)
     for pid, (group, uid) in OWNERS.items():
         write_process(Path(at_b["proc"]), pid, group, uid=uid, started=STARTED)
     for index, jobs in JOBS.items():

@@ -371,7 +371,7 @@ def test_every_metric_of_the_table_is_filled_by_each_vendor_that_can(
         (tmp_path / "jobs" / str(number)).write_text("17\n")
     config = tmp_path / "config.yaml"
     on_request = "sampling: {profiling_seconds: 1, pcie_bytes: true}\n"
-    config.write_text(f"{on_request}attribution: {{job_files: {tmp_path}/jobs}}\n")
+    config.write_text(f"{on_request}metrics: {{links: each}}\nattribution: {{job_files: {tmp_path}/jobs}}\n")
     arguments = ("--provider", vendor, "--config.file", str(config), "--journal.directory", str(tmp_path / "journal"))
     daemon = start_daemon(*arguments, env=environment)
     absent = (NVIDIA_ALONE if vendor == "amd" else AMD_ALONE) | WHERE_SOMETHING_IS_WRONG | AFTER_MINUTES

@@ -67,8 +67,9 @@ def test_wait_that_hangs_holds_up_neither_readings_nor_the_end(start: Start, pla
         assert first(served).error_event_kinds == ("xid",)
         hang = FaultSpec(kind="hang", call="nvmlEventSetWait_v2")
         write_plan(plan, machine(constant("H100-SXM", faults=(hang,))))
-        time.sleep(1.5)  # a round of the thread that listens
         (device,) = served.devices()
+        served.read(device, *STATE)  # asks for a round of the thread that listens
+        time.sleep(1.5)
         assert served.read(device, *STATE, seconds=10).power_watts == 500.0
         served.ask("close", seconds=10)
 
@@ -171,12 +172,12 @@ def test_the_page_counts_errors_by_code_and_keeps_them_over_a_loss(
     config = plan.with_name("config.yaml")
     config.write_text("sampling: {state_seconds: 0.5, profiling_seconds: 1, pcie_bytes: true}\n")
     daemon = start_daemon("--provider", "nvidia", "--config.file", str(config), env={**standin_environment(plan)})
-    read = ("gpu_sm_active_ratio", "gpu_interconnect_link_up", "gpu_pcie_transmit_bytes_total")
+    read = ("gpu_sm_active_ratio", "gpu_interconnect_links", "gpu_pcie_transmit_bytes_total")
     page = daemon.scrape_until(lambda page: all(name in page for name in read))
     codes = {labels["code"]: value for labels, value in page.all("gpu_error_events_total")}
     assert codes["79"] == 0.0
-    assert {labels["kind"] for labels, _ in page.all("gpu_interconnect_link_up")} == {"nvlink"}
-    assert len(page.all("gpu_interconnect_receive_bytes_total")) == 18
+    assert page.value("gpu_interconnect_links", kind="nvlink", state="up") == 18
+    assert page.labels("gpu_interconnect_receive_bytes_total").keys() == {"gpu", "uuid", "kind"}
     now = time.monotonic() - sane.epoch
     faults = (xid(79, now), FaultSpec(kind="lost", from_seconds=now + 0.01))
     write_plan(plan, machine(constant("H100-SXM", faults=faults), age=now))

@@ -55,18 +55,20 @@ def reloaded(start_daemon: Start, tmp_path: Path) -> Reloaded:
 def test_what_can_change_changes_at_once_and_nothing_else_is_disturbed(reloaded: Reloaded) -> None:
     page = reloaded.daemon.until(lambda: _with(reloaded.page(), "gpu_energy_joules_total"))
     assert "gpu_clock_hertz" not in page
+    assert "gpu_interconnect_link_up" not in page
     began = page.value("gpu_exporter_config_last_reload_success_timestamp_seconds")
     workers = reloaded.daemon.children()
     lines = reloaded.hang_up(
-        "metrics: {disable: [gpu_fan_speed_ratio], created: true}\nweb: {telemetry_path: /gpus, max_requests: 7}\n"
-        "log: {format: json}\n"
+        "metrics: {disable: [gpu_fan_speed_ratio], created: true, links: each}\n"
+        "web: {telemetry_path: /gpus, max_requests: 7}\nlog: {format: json}\n"
     )
     assert len(lines) == 1
     said = json.loads(lines[0])  # in the format that counts from here on
-    assert said["changed"] == "web.max_requests, metrics.disable, metrics.created, log.format"
+    assert said["changed"] == "web.max_requests, metrics.disable, metrics.created, metrics.links, log.format"
     after = reloaded.page()
     assert "gpu_clock_hertz" in after
     assert "gpu_fan_speed_ratio" not in after
+    assert {labels["link"] for labels, _ in after.all("gpu_interconnect_link_up")} >= {"0", "1"}
     assert after.value("gpu_exporter_config_last_reload_success_timestamp_seconds") > began
     assert reloaded.daemon.children() == workers
     for labels, joules in page.all("gpu_energy_joules_total"):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from exporter.exposition.subjects import TABLES
-from exporter.metrics import FATAL_EVENTS, Kind
+from exporter.exposition.subjects import TABLES, Table, tables
+from exporter.metrics import FATAL_EVENTS, PROCESS_LABELS, Kind
 from exporter.reference import CLOSED_LABELS
 from tests.integration.prometheus import find
 from tests.promql import selectors
@@ -19,8 +19,16 @@ from tests.promql import selectors
 ROOT = Path(__file__).parents[2]
 RULES = sorted((ROOT / "config/prometheus").glob("*.yaml"))
 TESTS = sorted((ROOT / "tests/prometheus").glob("*.yaml"))
-SPECS = {spec.name: (spec.kind, {*table.labels, *spec.labels}) for table in TABLES for spec in table.specs}
-"""Kind and labels of each of our metrics."""
+
+
+def labels_by_name(of: tuple[Table[Any], ...]) -> dict[str, set[str]]:
+    return {spec.name: {*table.labels, *spec.labels} for table in of for spec in table.specs}
+
+
+KINDS = {spec.name: spec.kind for table in TABLES for spec in table.specs}
+SPECS = labels_by_name(tables(PROCESS_LABELS, each_link=True))
+"""Labels of each of our metrics, those of links one by one included."""
+BY_DEFAULT = labels_by_name(TABLES)
 OTHERS = {"up": set(), "kube_pod_labels": {"namespace", "pod", "label_team"}}
 """Labels of the metrics of others."""
 TARGET = {"job", "instance", "namespace", "pod", "container"}
@@ -92,10 +100,10 @@ def test_series_of_the_tests_have_the_shape_of_our_page(path: Path) -> None:
         if name in OTHERS:
             assert labels.keys() <= {*OTHERS[name], *TARGET}, (name, labels)
             continue
-        kind, known = SPECS[name]
-        assert labels.keys() <= {*known, *TARGET}, (name, labels)
+        assert labels.keys() <= {*SPECS[name], *TARGET}, (name, labels)
         # Labels of an info metric that are empty are as if they were not there.
-        assert {"job", "instance", *(known & {"gpu", "uuid"} if kind is Kind.INFO else known)} <= labels.keys(), name
+        needed = BY_DEFAULT[name] & ({"gpu", "uuid"} if KINDS[name] is Kind.INFO else SPECS[name])
+        assert {"job", "instance", *needed} <= labels.keys(), name
         for label, value in labels.items():
             assert value in CLOSED_LABELS.get((name, label), (value,)), (name, labels)
 
@@ -107,7 +115,7 @@ def test_rules_speak_of_series_that_exist(path: Path) -> None:
             name = str(selector.name)
             if name in RECORDED:
                 continue
-            labels = OTHERS[name] if name in OTHERS else SPECS[name][1]
+            labels = OTHERS[name] if name in OTHERS else SPECS[name]
             for matcher in selector.matchers.matchers:
                 assert matcher.name in labels, rule
                 closed = CLOSED_LABELS.get((name, matcher.name))
@@ -142,7 +150,7 @@ def test_each_alert_says_what_is_wrong_how_bad_it_is_and_what_to_do(path: Path) 
 def test_annotations_speak_of_labels_that_the_alert_has(path: Path) -> None:
     # promtool takes a label that is not there for an empty one.
     for rule in rules(path):
-        known = {"job", "instance"}.union(*(SPECS[s.name][1] for s in selectors(rule["expr"]) if s.name in SPECS))
+        known = {"job", "instance"}.union(*(SPECS[s.name] for s in selectors(rule["expr"]) if s.name in SPECS))
         text = " ".join(rule.get("annotations", {}).values())
         assert set(re.findall(r"\$labels\.(\w+)", text)) <= known, rule
 

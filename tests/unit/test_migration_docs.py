@@ -6,14 +6,19 @@ from pathlib import Path
 import pytest
 import yaml
 
-from exporter.exposition.subjects import TABLES
+from exporter.exposition.subjects import tables as page_tables
+from exporter.metrics import PROCESS_LABELS
 from exporter.reference import CLOSED_LABELS
 from tests.promql import selectors
 from tests.unit.test_energy_docs import Table, tables
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/migration.md").read_text()
-LABELS = {spec.name: {*table.labels, *spec.labels} for table in TABLES for spec in table.specs}
+LABELS = {
+    spec.name: {*table.labels, *spec.labels}
+    for table in page_tables(PROCESS_LABELS, each_link=True)
+    for spec in table.specs
+}
 METRICS = [rows for rows in tables(PAGE) if "unit" in rows[0]]
 IDENTITIES = [rows for rows in tables(PAGE) if "unit" not in rows[0]]
 ROWS = [row for rows in METRICS for row in rows]

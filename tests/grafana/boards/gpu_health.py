@@ -154,8 +154,13 @@ def links() -> list[dict[str, Any]]:
             "Links up",
             "Links to other GPUs and switches that are up, of all.",
             "none",
-            query("sum by (kind) (gpu_interconnect_link_up{#})", "{{kind}} up"),
-            query("count by (kind) (gpu_interconnect_link_up{#})", "{{kind}} in all"),
+            query('sum by (kind) (gpu_interconnect_links{#, state="up"})', "{{kind}} up"),
+            query("sum by (kind) (gpu_interconnect_links{#})", "{{kind}} in all"),
+        ),
+        timeline(
+            "Links that are down",
+            "Which ones; there where the exporter shows links one by one (metrics.links: each).",
+            query("1 - gpu_interconnect_link_up{#}", "{{kind}} {{link}}"),
         ),
         graph(
             "Errors of links",

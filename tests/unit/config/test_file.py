@@ -64,7 +64,7 @@ simulate: rig.yaml
 web: {listen_addresses: [":9000", "[::1]:9001"], telemetry_path: /.gpu/..metrics, max_requests: 7}
 sampling: {energy_seconds: 0.5, load_seconds: 2, state_seconds: 1e1, processes_seconds: 20,
            deadline_seconds: 1, open_deadline_seconds: 9}
-metrics: {disable: [gpu_pcie_*, gpu_up]}
+metrics: {disable: [gpu_pcie_*, gpu_up], links: each}
 log: {level: debug, format: json}
 """
     )
@@ -80,7 +80,7 @@ log: {level: debug, format: json}
             deadline_seconds=1.0,
             open_deadline_seconds=9.0,
         ),
-        metrics=MetricsConfig(disable=("gpu_pcie_*", "gpu_up")),
+        metrics=MetricsConfig(disable=("gpu_pcie_*", "gpu_up"), links="each"),
         log=LogConfig(level="debug", format="json"),
     )
 
@@ -143,6 +143,7 @@ providers: [nvida]
         ("web: {telemetry_path: /device/x}", "web.telemetry_path: /device/x is served already"),
         ("web: {telemetry_path: /a/..}", 'web.telemetry_path: expected a path such as /metrics, got "/a/.."'),
         ("web: {telemetry_path: /./a}", 'web.telemetry_path: expected a path such as /metrics, got "/./a"'),
+        ("metrics: {links: all}", 'metrics.links: expected one of each, total, got "all"'),
         ("log: {level: loud}", 'log.level: expected one of debug, error, info, warn, got "loud"'),
         ("simulate: ''", "simulate: expected the path of a file"),
         (
