@@ -10,15 +10,16 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
-import h11
-
 from exporter.validation import printable
 from exporter.web.limits import Limits
 from exporter.web.messages import Response, plain
 from exporter.web.site import NO_REQUEST, Encryption, Site, request_of
 from exporter.web.stream import Stream
+from exporter.web.usual import head_of, read
 
 if TYPE_CHECKING:
+    import h11  # it is loaded by the first client that it takes
+
     from exporter.web.secure import SecureStream  # it brings OpenSSL, which only those with TLS are to pay
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class Connection:
         self._site = site
         self._loop = asyncio.get_running_loop()
         self._http: h11.Connection | None = None
-        """Only while there is something to read or to send: it takes as much memory as all the rest."""
+        """While a request is read, or answered, that is not a usual one: it takes as much memory as all the rest."""
         self._stream = Stream(taken, self._readable)
         self._name = name
         self._request = NO_REQUEST
@@ -120,6 +121,14 @@ class Connection:
             self._idle = False
             self._expect(self._limits.head_seconds, "the request was not complete in time")
         if self._http is None:
+            usual = read(data, self._host)
+            if usual is not None:
+                self._request = usual.request
+                if not self._turned_away():
+                    self._begin(close=usual.close)
+                return
+            import h11  # noqa: PLC0415 -- as above
+
             self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.head_bytes)
         self._http.receive_data(data)
         self._advance(self._http)
@@ -155,8 +164,10 @@ class Connection:
         else:
             self._see_off()
 
-    def _advance(self, protocol: h11.Connection) -> None:
+    def _advance(self, protocol: "h11.Connection") -> None:
         """Go on with what has been received, up to the next complete request."""
+        import h11  # noqa: PLC0415 -- as above
+
         while self._task is None and not self._over:
             try:
                 event = protocol.next_event()
@@ -174,15 +185,12 @@ class Connection:
             else:  # NEED_DATA, or PAUSED until the response is sent
                 return
 
-    def _head(self, protocol: h11.Connection, event: h11.Request) -> None:
+    def _head(self, protocol: "h11.Connection", event: "h11.Request") -> None:
         limits = self._limits
-        required = self._site.encryption()
-        if required is not None and required is not self._agreed and not required.honours(self._agreed):
-            # Without a response: nothing was begun, so clients ask again over a new connection.
-            self._drop("what is asked of clients has changed since it came")
-            return
         # Also of one that is refused: what HEAD asks for gets no body.
-        self._request, self._body_left = request_of(event, self._name.rpartition(":")[0]), limits.body_bytes
+        self._request, self._body_left = request_of(event, self._host), limits.body_bytes
+        if self._turned_away():
+            return
         if event.http_version not in {b"1.0", b"1.1"}:
             self._refuse(505, "neither HTTP/1.0 nor HTTP/1.1")
         elif len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers) > limits.head_bytes:
@@ -194,6 +202,19 @@ class Connection:
             # We want no bodies: what is long, or waits to be asked for, is answered without it.
             if length > limits.body_bytes or protocol.they_are_waiting_for_100_continue:
                 self._begin(close=True)
+
+    @property
+    def _host(self) -> str:
+        return self._name.rpartition(":")[0]
+
+    def _turned_away(self) -> bool:
+        """Hang up on who is asked for more than it has given when it came; tells whether that was so."""
+        required = self._site.encryption()
+        if required is None or required is self._agreed or required.honours(self._agreed):
+            return False
+        # Without a response: nothing was begun, so clients ask again over a new connection.
+        self._drop("what is asked of clients has changed since it came")
+        return True
 
     def _refuse(self, status: int, reason: str) -> None:
         logger.debug("%s sent what is no request: %s", self._name, printable(reason))
@@ -227,7 +248,7 @@ class Connection:
         finally:
             self._unsent, self._slow = b"", False
             self._task = None
-        self._next()
+        self._next(close=close)
 
     async def _response(self) -> Response:
         site, request = self._site, self._request
@@ -239,13 +260,19 @@ class Connection:
 
     def _framed(self, response: Response, *, close: bool) -> bytes:
         """Return the head, and leave the body in `_unsent`."""
-        protocol = self._protocol()
         added = self._site.headers()
         replaced = {name.lower() for name in added}
         headers = [(name, value) for name, value in response.headers if name.lower() not in replaced]
         headers += [*added.items(), ("Content-Length", str(len(response.body)))]
         if close or self._over:
             headers.append(("Connection", "close"))
+        if self._http is None:
+            if self._request.method != "HEAD":
+                self._unsent = response.body
+            return head_of(response.status, headers)
+        import h11  # noqa: PLC0415 -- as above
+
+        protocol = self._http
         phrase = http.HTTPStatus(response.status).phrase.encode()
         head = protocol.send(h11.Response(status_code=response.status, headers=headers, reason=phrase))
         if response.body and self._request.method != "HEAD":
@@ -276,20 +303,21 @@ class Connection:
             self._unsent = self._site.crowd.slow(self, self._unsent, self._loop.time())
         await self._stream.writable()
 
-    def _next(self) -> None:
+    def _next(self, *, close: bool) -> None:
         """Wait for another request, or see the peer off."""
-        protocol = self._protocol()
         self._request = NO_REQUEST
         self._site.crowd.waiting(self)
-        if self._over or protocol.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
+        protocol = self._http
+        if self._over or close or (protocol is not None and not _is_done(protocol)):
             self._see_off()
             return
-        protocol.start_next_cycle()
-        self._idle = not protocol.trailing_data[0]
+        if protocol is not None:
+            protocol.start_next_cycle()
+        self._idle = protocol is None or not protocol.trailing_data[0]
         limits = self._limits
         self._expect(limits.idle_seconds if self._idle else limits.head_seconds, "no further request came in time")
         self._stream.read()
-        if self._idle:
+        if protocol is None or self._idle:
             self._http = None
         else:
             self._advance(protocol)
@@ -304,11 +332,6 @@ class Connection:
             return
         self._expect(self._limits.linger_seconds, "it did not hang up")
         self._stream.read()
-
-    def _protocol(self) -> h11.Connection:
-        if self._http is None:
-            raise AssertionError("no response comes before its request")
-        return self._http
 
     def _expect(self, seconds: float, otherwise: str) -> None:
         self._stop_timer()
@@ -330,6 +353,13 @@ class Connection:
         self._stop_timer()
         self._stream.close(unsent=unsent)
         self._site.crowd.left(self)
+
+
+def _is_done(protocol: "h11.Connection") -> bool:
+    """Whether both sides have said all of a request, and may go on."""
+    import h11  # noqa: PLC0415 -- as above
+
+    return protocol.states == {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}
 
 
 def _words(error: Exception) -> str:

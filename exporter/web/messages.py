@@ -19,6 +19,16 @@ class Request(msgspec.Struct, frozen=True):
     """The address that it comes from; empty: none, as of local sockets."""
 
 
+def target_of(target: str) -> tuple[str, str]:
+    """Return path and query of what a request line asks for."""
+    if target[:7].lower() == "http://" or target[:8].lower() == "https://":
+        # The form that proxies are asked in; servers have to take it as well.
+        _, slash, rest = target.partition("://")[2].partition("/")
+        target = slash + rest or "/"
+    path, _, query = target.partition("?")
+    return path, query
+
+
 class Response(msgspec.Struct, frozen=True):
     """A complete answer. The server adds Content-Length, and leaves the body off for HEAD."""
 

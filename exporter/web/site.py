@@ -4,12 +4,12 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-import h11
-
 from exporter.web.limits import Crowd, Limits
-from exporter.web.messages import Request, Response
+from exporter.web.messages import Request, Response, target_of
 
 if TYPE_CHECKING:
+    import h11  # as in connection
+
     from exporter.web.secure import SecureStream  # as in connection
 
 
@@ -57,13 +57,8 @@ class Site:
 NO_REQUEST = Request("", "")
 
 
-def request_of(event: h11.Request, client: str) -> Request:
-    target = event.target.decode("ascii")
-    if target[:7].lower() == "http://" or target[:8].lower() == "https://":
-        # The form that proxies are asked in; servers have to take it as well.
-        _, slash, rest = target.partition("://")[2].partition("/")
-        target = slash + rest or "/"
-    path, _, query = target.partition("?")
+def request_of(event: "h11.Request", client: str) -> Request:
+    path, query = target_of(event.target.decode("ascii"))
     headers: dict[str, str] = {}
     for raw_name, raw_value in event.headers:
         name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
