@@ -15,6 +15,7 @@ from typing import Any
 
 from exporter import __version__, early, manual
 from exporter.config import Config, ConfigError, load_config, override
+from exporter.lean import instead
 from exporter.measure.options import add_options, misfit
 from exporter.providers import PROVIDERS
 from exporter.validation import printable
@@ -206,7 +207,12 @@ def _serve(options: argparse.Namespace) -> int:
 
     config = _checked(read())
     from exporter import logs  # noqa: PLC0415 -- each command loads no more than it needs
-    from exporter.serve import serve  # noqa: PLC0415 -- as above
+
+    # asyncio does without ssl where Python was built without it. OpenSSL is 4 of 22 MiB, and whoever wants TLS has to
+    # start the daemon anew.
+    plain = config.web.config_file is None
+    with instead("ssl", None) if plain else contextlib.nullcontext():
+        from exporter.serve import serve  # noqa: PLC0415 -- as above
 
     logs.configure(config.log.level, config.log.format)
     return serve(config, read)

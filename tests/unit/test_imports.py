@@ -25,6 +25,7 @@ LAYERS = (
         "framing",
         "kernel",
         "kfd",
+        "lean",
         "parentage",
         "early",
         "manual",
