@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from exporter.model import Device, Group, Groups, Sample
-from exporter.providers.nvidia import energy
+from exporter.providers.nvidia import binding, energy
 from exporter.providers.nvidia.asleep import awake_and_asleep, may_sleep, sketch
 from exporter.providers.nvidia.events import KIND, XidListener
 from exporter.providers.nvidia.identity import Gpu, address_of, identify, with_packages
@@ -31,7 +31,7 @@ _MOST_DEVICES = 256  # bounds the loop should the library answer garbage
 def open_nvidia(context: OpenContext) -> Opened:
     """Load pynvml and start NVML. Raises ProviderError."""
     try:
-        import pynvml  # noqa: PLC0415 -- in the worker only: the parent never loads a vendor's package
+        pynvml = binding.load()
     except ImportError as error:
         raise ProviderError("the Python package nvidia-ml-py is not installed") from error
     return open_library(context.wrap(pynvml), context)
