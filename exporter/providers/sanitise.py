@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 _ABSENT_TEXT = frozenset({"", "n/a", "na", "none", "unknown", "[n/a]", "not supported", "[not supported]"})
 
-_ALL_ONES = frozenset({0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
+_ALL_ONES = (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
+_HUGE = 2**65
 # Blanks that drivers were seen to return as values: 2^47, the DCGM family around 2^63 - 16, and signed maxima.
-_BLANKS = frozenset({0x7FFFFFFF, 0x7FFFFFF0, 2**47, 2**63 - 1, *range(2**63 - 16, 2**63 - 12)})
+_BLANKS = (0x7FFFFFFF, 0x7FFFFFF0, 2**47, 2**63 - 1, *range(2**63 - 16, 2**63 - 12))
+_SENTINELS = frozenset({*_ALL_ONES, *_BLANKS})
 
 
 class Range(NamedTuple):
@@ -48,6 +50,9 @@ class Readings:
     def rejected(self) -> tuple[str, ...]:
         return tuple(self._rejected)
 
+    def broke(self, name: str) -> bool:
+        return name in self._failed
+
     def fail(self, name: str) -> None:
         """Note that a reading broke: an error that does not mean "not supported"."""
         self._failed[name] = None
@@ -64,24 +69,26 @@ class Readings:
         """
         if raw is None or (isinstance(raw, str) and raw.strip().lower() in _ABSENT_TEXT):
             return None
-        if isinstance(raw, bool) or not isinstance(raw, int | float):
+        if isinstance(raw, bool) or not isinstance(raw, (int, float)):
             self._rejected[name] = None
             return None
-        if is_sentinel(raw, bits) or (isinstance(raw, float) and math.isnan(raw)):
+        if raw == (1 << bits) - 1 if bits else raw in _SENTINELS:
             return None
         # Compared before scaling: an integer may be too large to become a float at all.
-        value = raw * scale / per if abs(raw) < 2**65 else math.inf
-        if not bounds.low <= value <= bounds.high:
+        value = raw * scale / per if -_HUGE < raw < _HUGE else math.inf
+        low, high = bounds
+        if low <= value <= high:
+            return float(value)
+        if not (isinstance(raw, float) and math.isnan(raw)):
             self._rejected[name] = None
-            return None
-        return float(value)
+        return None
 
 
 def is_sentinel(raw: float, bits: int = 0) -> bool:
     """Tell whether a raw number is one of the values that mean "no value" (see `Readings.number` for `bits`)."""
     if bits:
         return raw == (1 << bits) - 1
-    return raw in _ALL_ONES or raw in _BLANKS
+    return raw in _SENTINELS
 
 
 def text(raw: object) -> str | None:

@@ -33,7 +33,7 @@ def may_sleep(root: Path, address: str | None) -> bool:
     """
     if address is None:
         return False
-    said = _said(root / "proc/driver/nvidia/gpus" / address / "power").get("Runtime D3 status")
+    said = _said(f"{root}/proc/driver/nvidia/gpus/{address}/power").get("Runtime D3 status")
     if said is not None:
         return said.startswith("Enabled")
     try:
@@ -43,10 +43,10 @@ def may_sleep(root: Path, address: str | None) -> bool:
     return switch.strip() != b"on"
 
 
-def _said(file: Path) -> dict[str, str]:
+def _said(path: str) -> dict[str, str]:
     """Return what a file of the kernel module says, by name; nothing where there is no such file."""
     try:
-        said = file.read_text(errors="replace")
+        said = read_small(path).decode("utf-8", "replace")
     except OSError:
         said = ""
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in said.splitlines())}
@@ -57,7 +57,7 @@ def sketch(address: str, root: Path) -> Device:
 
     The module knows the UUID once the GPU was in use since it was loaded. Before that the address is the key.
     """
-    told = _said(root / "proc/driver/nvidia/gpus" / address / "information")
+    told = _said(f"{root}/proc/driver/nvidia/gpus/{address}/information")
     uuid = told.get("GPU UUID", "")
     minor = told.get("Device Minor", "")
     vendor_uuid = uuid if _UUID.fullmatch(uuid) else None

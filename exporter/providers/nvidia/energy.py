@@ -1,10 +1,12 @@
 """Power, its limits and the energy accumulator, each with what it covers."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
+from exporter.providers.nvidia.fields import Field, Fields
 from exporter.providers.nvidia.identity import AVERAGE, INSTANT, UNKNOWN_KIND, Gpu, PowerKind
-from exporter.providers.nvidia.reading import Field, Reading
+from exporter.providers.nvidia.reading import Reading
 from exporter.providers.sanitise import JOULES, WATTS
 
 _MILLI = 1000
@@ -27,6 +29,7 @@ _FIELDS: Mapping[Field, str] = {
     _ENERGY_OF_MODULE: "module_energy_counter_joules",
     _ENERGY_OF_GPU: "energy_counter_joules",
 }
+_ALL = Fields(_FIELDS)
 _INSTEAD = {_INSTANT_OF_GPU: _AVERAGE_OF_GPU, _INSTANT_OF_MODULE: _AVERAGE_OF_MODULE}
 """What is not asked for where the other answers."""
 _NEAR = 5_000 * _MILLI
@@ -48,7 +51,7 @@ def sensors(reading: Reading, gpu: Gpu) -> dict[str, Any]:
         fields = reading.fields(asked)
         counter = fields.get(_ENERGY_OF_GPU)
     if asked is None or len(fields) < len(asked):
-        fields, asked = reading.fields(_FIELDS), None
+        fields, asked = reading.fields(_ALL), None
     if counter is None or asked is None:
         counter = reading.get("energy_counter_joules", "nvmlDeviceGetTotalEnergyConsumption")
     module = fields.get(_AVERAGE_OF_MODULE, fields.get(_INSTANT_OF_MODULE))
@@ -79,14 +82,21 @@ def sensors(reading: Reading, gpu: Gpu) -> dict[str, Any]:
     return sample
 
 
-def _learned(fields: Mapping[Field, float], counter: float | None) -> dict[Field, str]:
+def _learned(fields: Mapping[Field, float], counter: float | None) -> Fields:
     """Return which fields to ask for from here on."""
     same = counter is not None and abs(counter - fields.get(_ENERGY_OF_GPU, -_NEAR)) <= _NEAR
-    return {
-        field: name
-        for field, name in _FIELDS.items()
-        if field in fields and _INSTEAD.get(field) not in fields and (field != _ENERGY_OF_GPU or same)
-    }
+    return _asked(
+        tuple(
+            field
+            for field in _FIELDS
+            if field in fields and _INSTEAD.get(field) not in fields and (field != _ENERGY_OF_GPU or same)
+        )
+    )
+
+
+@lru_cache(maxsize=32)
+def _asked(fields: tuple[Field, ...]) -> Fields:
+    return Fields({field: _FIELDS[field] for field in fields})
 
 
 def limits(reading: Reading, gpu: Gpu, watts: float | None) -> Mapping[str, float | None]:

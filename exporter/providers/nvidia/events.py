@@ -7,6 +7,8 @@ library at once, which NVML allows, by these rules:
   hangs. From then on the set belongs to the listening thread, which alone waits for it and frees it.
 - Each GPU has a set of its own: of one for all, "GPU is lost" would not say whose.
 - No lock is held over a call into the library, and neither thread waits for the other, but for a moment at the end.
+- The listening thread goes round when it is asked to, a moment later: after a pass that read the state, which is what
+  tells of errors, and when a GPU is lost. The driver keeps what it reports until then.
 - The library is shut down after the thread has ended, or not at all.
 """
 
@@ -26,12 +28,12 @@ from exporter.providers.protocol import ProviderError
 KIND = "xid"
 EVENTS = "error_events"
 _XID = 0x8  # nvmlEventTypeXidCriticalError
-_EVERY_SECONDS = 1.0
+_PAUSE_SECONDS = 0.5  # lets the pass end that has asked for a round
 _WAIT_MILLISECONDS = 1
 _MOST_AT_ONCE = 256  # of one GPU in one round: another gets its turn, whatever one of them reports
-_MOST_CODES = 64
+_MOST_CODES = 64  # of one GPU between two of its reads; more are left out, which fails the reading
 _DEAF_SECONDS = 60.0
-"""A thread that has not been round for so long hangs in the driver."""
+"""A thread that has not gone round for so long after it was asked hangs in the driver."""
 _END_SECONDS = 1.0
 
 _Ended = (AbsentError, BrokenError, LostError, ProviderError)
@@ -59,9 +61,13 @@ class XidListener:
         """Sets that nobody wants, until the thread has freed them."""
         self._missed: dict[str, dict[str, ErrorEvent]] = {}
         """What was heard of GPUs whose set has ended, and was not handed out."""
+        self._crowded: set[str] = set()
+        """Which GPUs reported more codes than there is room for."""
+        self._asked = threading.Event()
+        self._asked_at: float | None = None
+        """When the round was asked for that was not made yet."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._round_at = 0.0
 
     def listen(self, reading: Reading, gpu: Gpu) -> None:
         """Hear of a GPU from here on, if it reports errors and is not heard of already.
@@ -106,13 +112,25 @@ class XidListener:
 
     def _start(self) -> None:
         if self._thread is None:
-            self._round_at = self._clock()
             self._thread = threading.Thread(target=self._run, name="xid", daemon=True)
             self._thread.start()
 
     def hears(self, key: str) -> bool:
         """Tell whether errors of the GPU `key` would be heard."""
-        return key in self._ears and self._clock() - self._round_at <= _DEAF_SECONDS
+        at = self._asked_at
+        return key in self._ears and (at is None or self._clock() - at <= _DEAF_SECONDS)
+
+    def ask(self) -> None:
+        """Have the thread go round soon."""
+        if self._asked_at is None:
+            self._asked_at = self._clock()
+        self._asked.set()
+
+    def crowded(self, key: str) -> bool:
+        """Tell whether the GPU `key` reported more codes than there was room for since this was asked last."""
+        crowded = key in self._crowded
+        self._crowded.discard(key)
+        return crowded
 
     def take(self, key: str) -> tuple[ErrorEvent, ...]:
         """Return what was heard of the GPU `key` since it was asked for last."""
@@ -123,7 +141,7 @@ class XidListener:
             heard = self._missed.pop(key, {})
             if ear is not None:
                 for event in ear.heard.values():
-                    _add(heard, event)
+                    self._add(key, heard, event)
                 ear.heard = {}
         return tuple(heard.values())
 
@@ -135,10 +153,12 @@ class XidListener:
                 self._miss(key, ear)
                 ear.dropped = True
                 self._left_behind.append(ear)
+        self.ask()
 
     def close(self) -> bool:
         """End the thread. Return False when it hangs in the driver: then the library is still in use."""
         self._stop.set()
+        self._asked.set()
         if self._thread is None:
             return True
         self._thread.join(_END_SECONDS)
@@ -147,17 +167,21 @@ class XidListener:
     # ---- In the listening thread ----
 
     def _run(self) -> None:
-        while not self._stop.wait(_EVERY_SECONDS):
-            self.listen_once()
-            self._round_at = self._clock()
+        while self._asked.wait() and not self._stop.wait(_PAUSE_SECONDS):
+            self._asked.clear()
+            more = self.listen_once()
+            self._asked_at = None
+            if more:
+                self.ask()
         with self._lock:
             ears, self._ears = [*self._ears.values(), *self._left_behind], {}
             self._left_behind = []
         for ear in ears:
             self._free(ear.events)
 
-    def listen_once(self) -> None:
-        """Go round all GPUs. In the listening thread, or without one."""
+    def listen_once(self) -> bool:
+        """Go round all GPUs; tell whether one may have more to say. In the listening thread, or without one."""
+        more = False
         with self._lock:
             left_behind, self._left_behind = self._left_behind, []
             ears = list(self._ears.items())
@@ -165,12 +189,16 @@ class XidListener:
             self._free(ear.events)
         for key, ear in ears:
             try:
+                reported = 0
                 for code in self._codes(ear):
+                    reported += 1
                     with self._lock:
-                        _add(ear.heard, ErrorEvent(kind=KIND, code=code, at=self._wall_clock()))
+                        self._add(key, ear.heard, ErrorEvent(kind=KIND, code=code, at=self._wall_clock()))
+                more |= reported == _MOST_AT_ONCE
             except Exception:  # noqa: BLE001 -- whatever it is, it ends one GPU's events and not the thread
                 # Lost, or the whole driver is gone: the reads of the provider will say so, and of which GPU.
                 self._end(key, ear)
+        return more
 
     def _codes(self, ear: _Ear) -> Iterator[str]:
         for _ in range(_MOST_AT_ONCE):
@@ -200,7 +228,7 @@ class XidListener:
         if ear.heard:
             missed = self._missed.setdefault(key, {})
             for event in ear.heard.values():
-                _add(missed, event)
+                self._add(key, missed, event)
             ear.heard = {}
 
     def _free(self, events: Any) -> None:
@@ -208,11 +236,11 @@ class XidListener:
             with contextlib.suppress(*_Ended):
                 self._nvml.beside("nvmlEventSetFree", events)
 
-
-def _add(heard: dict[str, ErrorEvent], event: ErrorEvent) -> None:
-    before = heard.get(event.code)
-    if before is not None:
-        event = ErrorEvent(kind=event.kind, code=event.code, at=event.at, count=before.count + event.count)
-    elif len(heard) >= _MOST_CODES:
-        return
-    heard[event.code] = event
+    def _add(self, key: str, heard: dict[str, ErrorEvent], event: ErrorEvent) -> None:
+        before = heard.get(event.code)
+        if before is not None:
+            event = ErrorEvent(kind=event.kind, code=event.code, at=event.at, count=before.count + event.count)
+        elif len(heard) >= _MOST_CODES:
+            self._crowded.add(key)
+            return
+        heard[event.code] = event

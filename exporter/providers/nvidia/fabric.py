@@ -19,9 +19,12 @@ _CALLS = (
 )
 
 
-def fabric(reading: Reading) -> Fabric | None:
-    """Return the state and, once it is part of one, the fabric; None where there is none."""
-    info = next((info for info in (_asked(reading, *call) for call in _CALLS) if info is not None), None)
+def fabric(reading: Reading, fixed: dict[tuple[Any, ...], Any]) -> Fabric | None:
+    """Return the state and, once it is part of one, the fabric; None where there is none.
+
+    `fixed`: what is known of this GPU and does not change.
+    """
+    info = next((info for info in (_asked(reading, fixed, *call) for call in _CALLS) if info is not None), None)
     state = None if info is None else _STATES.get(info.state)
     if info is None or state is None:
         return None
@@ -32,9 +35,15 @@ def fabric(reading: Reading) -> Fabric | None:
     return Fabric(state=state, cluster_uuid=str(uuid.UUID(bytes=cluster)), clique=int(info.cliqueId))
 
 
-def _asked(reading: Reading, function: str, structure: str) -> Any:
+def _asked(reading: Reading, fixed: dict[tuple[Any, ...], Any], function: str, structure: str) -> Any:
+    if (function,) in fixed:  # as `Reading.unless_refused`, whose arguments tell the calls of a function apart
+        return None
     try:
         info = reading.nvml.make(structure)
     except AbsentError:
         return None
-    return None if reading.get("fabric", function, ctypes.pointer(info)) is None else info
+    if reading.get("fabric", function, ctypes.pointer(info)) is not None:
+        return info
+    if not reading.broke("fabric"):
+        fixed[function,] = None
+    return None

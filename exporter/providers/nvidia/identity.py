@@ -3,12 +3,13 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from exporter.model import Device, LinkSample
+from exporter.providers.nvidia.fields import Field, Fields
 from exporter.providers.nvidia.library import NOT_SUPPORTED, AbsentError, BrokenError, LostError, Nvml
 from exporter.providers.sanitise import is_sentinel, text
 
@@ -45,14 +46,21 @@ class LinkFields(NamedTuple):
     """Which fields tell of one link of a GPU; None: none does."""
 
     link: int
-    state: tuple[int, int] | None
-    receive: tuple[int, int] | None
-    transmit: tuple[int, int] | None
-    errors: tuple[tuple[str, tuple[int, int]], ...]
+    state: Field | None
+    receive: Field | None
+    transmit: Field | None
+    errors: tuple[tuple[str, Field], ...]
 
 
-@dataclass(slots=True)
-class Gpu:
+class Links(NamedTuple):
+    """What is known of the links of a GPU."""
+
+    each: tuple[LinkFields, ...]
+    asked: Fields
+    """What to ask for at each read."""
+
+
+class Gpu(msgspec.Struct):
     """A GPU that was seen. `handle` is None while the library does not give one."""
 
     device: Device
@@ -72,13 +80,13 @@ class Gpu:
     """The kernel may suspend it while nobody uses it."""
 
     # What was found out since the GPU was identified, and is found out anew after the next time.
-    sensors: Mapping[tuple[int, int], str] | None = None
-    """Which fields tell power and energy, with the name of the reading; None: not known."""
+    sensors: Fields | None = None
+    """Which fields tell power and energy; None: not known."""
     limits: Mapping[str, float | None] | None = None
-    fixed: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    fixed: dict[tuple[Any, ...], Any] = {}
     """Answers that do not change, by function and arguments."""
-    links: tuple[LinkFields, ...] | None = None
-    """Likewise, of each link."""
+    links: Links | None = None
+    """Likewise, of its links."""
     links_learned: float = -math.inf
     """When that was found out: it outlives an identification."""
     links_seen: tuple[float, tuple[LinkSample, ...] | None] = (-math.inf, None)

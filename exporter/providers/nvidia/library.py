@@ -1,8 +1,10 @@
 """How does a call into NVML end? With a value, or with one of a few outcomes that the provider acts upon."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any, NoReturn
 
+from exporter.providers.nvidia.fields import Answer, Fields, answers
 from exporter.providers.protocol import ProviderError
 
 SUCCESS = 0
@@ -106,6 +108,7 @@ class Nvml:
         self._library = library
         self._between_calls = between_calls
         self._functions: dict[str, Callable[..., Any]] = {}
+        self._is_binding = isinstance(library, ModuleType) and hasattr(library, "nvmlLib")
         # Compared by `.value` only: NVMLError is unhashable, and comparing it with None raises AttributeError.
         self._status_errors: tuple[type[Exception], ...] = (library.NVMLError,)
         # Raised by the process lists of old drivers; not an NVMLError, and not in every pynvml.
@@ -149,6 +152,24 @@ class Nvml:
         if isinstance(error, _UNREADABLE):
             raise BrokenError(_GARBAGE) from error
         raise error
+
+    def fields(self, handle: Any, asked: Fields) -> Iterator[Answer]:
+        """Return what the library answers for each field. Raises what `call` raises.
+
+        pynvml lays out such a call through two Python functions for each field: where the library is pynvml itself,
+        and not what records or replays its calls, the shared object that it has loaded is called past it.
+        """
+        if not self._is_binding:
+            return answers(self.call("nvmlDeviceGetFieldValues", handle, list(asked.names)))
+        self._between_calls()
+        room = asked.room()
+        try:
+            status = self._library.nvmlLib.nvmlDeviceGetFieldValues(handle, len(asked), room)
+        except AttributeError:  # the driver is older than the call
+            status = FUNCTION_NOT_FOUND
+        if status:
+            raise_outcome(status)
+        return answers(room)
 
     def make(self, structure: str) -> Any:
         """Return a new structure of pynvml's, for a function that fills one in. Raises AbsentError."""

@@ -5,14 +5,17 @@ on its generation: what it does not answer for any link is not asked for again f
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from exporter.model import LinkSample
-from exporter.providers.nvidia.identity import Gpu, LinkFields
-from exporter.providers.nvidia.reading import Field, Reading
+from exporter.providers.nvidia.fields import Field, Fields
+from exporter.providers.nvidia.identity import Gpu, LinkFields, Links
+from exporter.providers.nvidia.reading import Reading
 from exporter.providers.sanitise import Range
 
 NAME = "links"
 COUNT_OF_LINKS: Field = (91, 0)
+_NONE, _ONLY_COUNT = Fields({}), Fields({COUNT_OF_LINKS: NAME})
 _EVERY_SECONDS = 4.5
 _ANEW_SECONDS = 600.0
 """Two hundred fields are tried to learn which ones tell of the links."""
@@ -36,11 +39,11 @@ _SINGLE = {"crc": (32, 96), "recovery": (53, 114), "replay": (46, 108)}
 _SIX = 6
 
 
-def link_fields(gpu: Gpu, now: float) -> Mapping[Field, str]:
+def link_fields(gpu: Gpu, now: float) -> Fields:
     """Return the fields to ask for about links at the monotonic time `now`; none while `links` repeats itself."""
     if now - gpu.links_seen[0] < _EVERY_SECONDS:
-        return {}
-    return {COUNT_OF_LINKS: NAME, **{field: NAME for link in gpu.links or () for field in _fields(link)}}
+        return _NONE
+    return _ONLY_COUNT if gpu.links is None else gpu.links.asked
 
 
 def links(reading: Reading, gpu: Gpu, fields: Mapping[Field, float], now: float) -> tuple[LinkSample, ...] | None:
@@ -63,13 +66,20 @@ def _read(reading: Reading, gpu: Gpu, fields: Mapping[Field, float], now: float)
     if count is None:
         return None
     known = gpu.links
-    if known is None or len(known) != count or now - gpu.links_learned >= _ANEW_SECONDS:
+    if known is None or len(known.each) != count or now - gpu.links_learned >= _ANEW_SECONDS:
         numbers = range(int(count))
-        fields = reading.fields({field: NAME for number in numbers for field in _candidates(number)})
-        kinds = {_kind(field) for field in fields}
-        known = tuple(_learned(number, kinds) for number in numbers)
-        gpu.links, gpu.links_learned = None if reading.broke(NAME) or not kinds else known, now
-    return tuple([_link(reading, link, fields) for link in known])
+        fields = reading.fields(Fields({field: NAME for number in numbers for field in _candidates(number)}))
+        known = _links(int(count), frozenset(map(_kind, fields)))
+        gpu.links, gpu.links_learned = None if reading.broke(NAME) or not fields else known, now
+    return tuple([_link(reading, link, fields) for link in known.each])
+
+
+@lru_cache(maxsize=16)
+def _links(count: int, kinds: frozenset[int]) -> Links:
+    """Return what there is to know of links of which some kinds of fields are answered: all GPUs of a host share it."""
+    each = tuple(_learned(number, kinds) for number in range(count))
+    fields = (field for link in each for field in _fields(link))
+    return Links(each, Fields({COUNT_OF_LINKS: NAME, **dict.fromkeys(fields, NAME)}))
 
 
 def _candidates(number: int) -> list[Field]:
@@ -87,7 +97,7 @@ def _kind(field: Field) -> int:
     return next(single, field[0])
 
 
-def _learned(number: int, kinds: set[int]) -> LinkFields:
+def _learned(number: int, kinds: frozenset[int]) -> LinkFields:
     """Choose the fields of a link by what is answered for any link, and not by what breaks for once."""
 
     def first(*candidates: Field) -> Field | None:
@@ -120,11 +130,7 @@ def _link(reading: Reading, link: LinkFields, fields: Mapping[Field, float]) -> 
     else:
         state = fields.get(link.state)
         up = None if state is None else state in _UP
-    errors = {}
-    for error, field in link.errors:
-        count = _counted(reading, field, fields)
-        if count is not None:
-            errors[error] = count
+    errors = {error: count for error, field in link.errors if (count := _counted(reading, field, fields)) is not None}
     return LinkSample(
         kind="nvlink",
         link=str(link.link),
@@ -137,8 +143,7 @@ def _link(reading: Reading, link: LinkFields, fields: Mapping[Field, float]) -> 
 
 def _counted(reading: Reading, field: Field | None, fields: Mapping[Field, float]) -> float | None:
     """Return a counter, in bytes if it is one of bytes."""
-    raw = None if field is None else fields.get(field)
-    if field is None or raw is None:
+    if field is None or (raw := fields.get(field)) is None:
         return None
     unit = _KIB if field[0] in _IN_KIB else 1
     if type(raw) is int and raw < _PLAIN:  # a hundred times in each read: spared what only others need

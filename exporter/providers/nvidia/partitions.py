@@ -44,7 +44,7 @@ def instances(reading: Reading, gpu: Gpu) -> tuple[Instance, ...] | None:
 
     MIG is switched while we run: the identity of the GPU follows.
     """
-    mode = reading.get("partitions", "nvmlDeviceGetMigMode")
+    mode = reading.unless_refused(gpu.fixed, "partitions", "nvmlDeviceGetMigMode")
     if mode is None:
         return None
     partition_mode = "mig" if mode[0] == 1 else None

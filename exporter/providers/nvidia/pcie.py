@@ -1,10 +1,12 @@
 """PCIe: the link as it is, and the bytes that went over it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from exporter.providers.nvidia.reading import Field, Reading
+import msgspec
+
+from exporter.providers.nvidia.fields import Field
+from exporter.providers.nvidia.reading import Reading
 from exporter.providers.sanitise import COUNT, LINK_GENERATION, LINK_WIDTH, Range
 
 _BYTES: Mapping[str, Field] = {"pcie_transmit_bytes": (197, 0), "pcie_receive_bytes": (198, 0)}
@@ -29,8 +31,7 @@ def link(reading: Reading, fixed: dict[tuple[Any, ...], Any]) -> dict[str, Any]:
     }
 
 
-@dataclass(slots=True)
-class _Counter:
+class _Counter(msgspec.Struct):
     raw: int | None
     total: float = 0.0
 

@@ -10,7 +10,7 @@ import msgspec
 from exporter.model import Device, Group, Groups, Sample
 from exporter.providers.nvidia import binding, energy
 from exporter.providers.nvidia.asleep import awake_and_asleep, may_sleep, sketch
-from exporter.providers.nvidia.events import KIND, XidListener
+from exporter.providers.nvidia.events import EVENTS, KIND, XidListener
 from exporter.providers.nvidia.identity import Gpu, address_of, identify, with_packages
 from exporter.providers.nvidia.library import AbsentError, BrokenError, LostError, Nvml, UnknownError
 from exporter.providers.nvidia.load import load
@@ -186,6 +186,7 @@ class NvidiaProvider:
         if known is not None:
             known.handle = None
         self._forget(device.key)
+        self._xids.ask()
         # What it reported before, or reports on its way, is heard all the same: XID 79 says that it is off the bus.
         events = self._xids.take(device.key)
         return Sample(device=device if known is None else known.device, lost=True, error_events=events)
@@ -322,6 +323,8 @@ class NvidiaProvider:
                 raise LostError("every call answers unknown error")
         elif whole and not gpu.may_sleep:
             self._listen(reading, gpu)
+            if self._xids.crowded(gpu.device.key):
+                reading.readings.fail(EVENTS)
             fields["error_event_kinds"] = (KIND,) if self._xids.hears(gpu.device.key) else ()
         events = self._xids.take(gpu.device.key)
         if events:
@@ -340,3 +343,4 @@ class NvidiaProvider:
             gpu.returned = False
             self._xids.drop(gpu.device.key)  # what was registered with the handle from before
         self._xids.listen(reading, gpu)
+        self._xids.ask()

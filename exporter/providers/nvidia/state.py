@@ -1,13 +1,15 @@
 """Temperatures, clocks, throttling, memory errors, links, fabric, recovery and the fan."""
 
+from functools import lru_cache
 from typing import Any
 
 from exporter.providers.nvidia import pcie
 from exporter.providers.nvidia.fabric import fabric
+from exporter.providers.nvidia.fields import Field, Fields
 from exporter.providers.nvidia.identity import Gpu
 from exporter.providers.nvidia.links import link_fields, links
 from exporter.providers.nvidia.partitions import partitions
-from exporter.providers.nvidia.reading import Field, Reading
+from exporter.providers.nvidia.reading import Reading
 from exporter.providers.sanitise import CELSIUS, COUNT, FAN_RATIO, HERTZ, PERFORMANCE_STATE, Range
 
 _DIE = 0
@@ -71,10 +73,10 @@ def state(reading: Reading, gpu: Gpu, moved: pcie.ByteCounters | None, now: floa
 
     `moved`: None where bytes over PCIe are not asked for.
     """
-    fields = reading.fields({**_FIELDS, **link_fields(gpu, now), **({} if moved is None else pcie.BYTE_FIELDS)})
+    fields = reading.fields(_asked(link_fields(gpu, now), moved is not None))
     action = reading.number("recovery_action", fields.get(_RECOVERY), COUNT)
     return {
-        **_temperatures(reading, gpu, fields.get(_MEMORY_TEMPERATURE)),
+        **_temperatures(reading, gpu.fixed, fields.get(_MEMORY_TEMPERATURE)),
         **_clocks(reading),
         "throttled": _throttled(reading, gpu),
         "throttle_seconds": reading.numbers(
@@ -84,34 +86,44 @@ def state(reading: Reading, gpu: Gpu, moved: pcie.ByteCounters | None, now: floa
             per=_NANO,
             bits=64,
         ),
-        "ecc_errors": _ecc(reading, "ecc_errors", _VOLATILE),
-        "ecc_lifetime_errors": _ecc(reading, "ecc_lifetime_errors", _AGGREGATE),
-        **_memory_repairs(reading),
+        "ecc_errors": _ecc(reading, gpu.fixed, "ecc_errors", _VOLATILE),
+        "ecc_lifetime_errors": _ecc(reading, gpu.fixed, "ecc_lifetime_errors", _AGGREGATE),
+        **_memory_repairs(reading, gpu.fixed),
         **pcie.link(reading, gpu.fixed),
         **({} if moved is None else moved.read(reading, gpu.device.key, fields)),
         "links": links(reading, gpu, fields, now),
         "recovery_action": None if action is None else _RECOVERY_ACTIONS.get(action),
-        "fabric": fabric(reading),
+        "fabric": fabric(reading, gpu.fixed),
         "fan_speed_ratio": reading.number(
-            "fan_speed_ratio", reading.get("fan_speed_ratio", "nvmlDeviceGetFanSpeed"), FAN_RATIO, per=_PERCENT
+            "fan_speed_ratio",
+            reading.unless_refused(gpu.fixed, "fan_speed_ratio", "nvmlDeviceGetFanSpeed"),
+            FAN_RATIO,
+            per=_PERCENT,
         ),
         "partitions": partitions(reading, gpu),
     }
 
 
-def _temperatures(reading: Reading, gpu: Gpu, memory: float | None) -> dict[str, Any]:
+@lru_cache(maxsize=32)
+def _asked(of_links: Fields, with_bytes: bool) -> Fields:
+    return Fields({**_FIELDS, **of_links.names, **(pcie.BYTE_FIELDS if with_bytes else {})})
+
+
+def _temperatures(reading: Reading, fixed: dict[tuple[Any, ...], Any], memory: float | None) -> dict[str, Any]:
     name, limit, margin = "temperature_celsius", "temperature_limit_celsius", "temperature_margin_celsius"
     # The signed call came with later drivers; the older one is to be removed in CUDA 14.
     die = reading.first(name, "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature", arguments=(_DIE,))
     thresholds = (
-        (measure, reading.fixed(gpu.fixed, limit, "nvmlDeviceGetTemperatureThreshold", code))
+        (measure, reading.fixed(fixed, limit, "nvmlDeviceGetTemperatureThreshold", code))
         for measure, code in _THRESHOLDS.items()
     )
     return {
         # Boards without HBM are known to answer 0 for their memory.
         name: reading.numbers(name, (("gpu", die), ("memory", memory or None)), CELSIUS),
         limit: reading.numbers(limit, thresholds, CELSIUS),
-        margin: reading.number(margin, reading.get(margin, "nvmlDeviceGetMarginTemperature"), CELSIUS),
+        margin: reading.number(
+            margin, reading.unless_refused(fixed, margin, "nvmlDeviceGetMarginTemperature"), CELSIUS
+        ),
     }
 
 
@@ -140,19 +152,19 @@ def _throttled(reading: Reading, gpu: Gpu) -> dict[str, bool]:
     return {reason: bool(int(mask) & bit) for reason, bit in _REASON_BITS.items() if known & bit}
 
 
-def _ecc(reading: Reading, name: str, counter: int) -> dict[str, float]:
+def _ecc(reading: Reading, fixed: dict[tuple[Any, ...], Any], name: str, counter: int) -> dict[str, float]:
     errors = (
-        (error_class, reading.get(name, "nvmlDeviceGetTotalEccErrors", code, counter))
+        (error_class, reading.unless_refused(fixed, name, "nvmlDeviceGetTotalEccErrors", code, counter))
         for error_class, code in _CLASSES.items()
     )
     return reading.numbers(name, errors, COUNT, bits=64)
 
 
-def _memory_repairs(reading: Reading) -> dict[str, Any]:
+def _memory_repairs(reading: Reading, fixed: dict[tuple[Any, ...], Any]) -> dict[str, Any]:
     """Rows are remapped from Ampere on (refused while MIG instances exist); before, pages were retired."""
     rows = reading.get("memory_remap_failed", "nvmlDeviceGetRemappedRows")
     pages = {
-        cause: reading.get("retired_pages", "nvmlDeviceGetRetiredPages", code)
+        cause: reading.unless_refused(fixed, "retired_pages", "nvmlDeviceGetRetiredPages", code)
         for cause, code in _RETIREMENT_CAUSES.items()
     }
     return {

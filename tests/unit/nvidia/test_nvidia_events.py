@@ -3,7 +3,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -180,11 +180,14 @@ def test_a_storm_of_errors_leaves_the_others_their_turn_and_is_bounded() -> None
         ears.read(device)
     first.xids += [*range(1_000, 1_200), *[31] * 1_000]
     second.xids += [94]
-    ears.listener.listen_once()
+    assert ears.listener.listen_once()
     assert ears.read(other).error_events == (xid(94),)
-    while first.xids:
-        ears.listener.listen_once()
-    assert len(ears.read(one).error_events) == 64
+    while ears.listener.listen_once():
+        pass
+    assert not first.xids
+    full = ears.read(one)
+    assert (len(full.error_events), full.failed) == (64, ("error_events",))
+    assert ears.read(one).failed == ()
 
 
 def suspended(root: Path, state: str, address: str = "0000:01:00.0") -> None:
@@ -276,13 +279,6 @@ def listening(library: Any) -> Iterator[tuple[XidListener, Reading, FakeNvml]]:
         listener.close()
 
 
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def identified(library: FakeNvml) -> Any:
     provider = opened(library)
     assert isinstance(provider, NvidiaProvider)
@@ -290,17 +286,51 @@ def identified(library: FakeNvml) -> Any:
     return next(iter(provider._gpus.values()))
 
 
+class Drained(FakeNvml):
+    """Tells when its listener has come back for more, and so has noted all that there was."""
+
+    def __init__(self, *gpus: FakeGpu) -> None:
+        super().__init__(*gpus)
+        self.drained = threading.Event()
+
+    def nvmlEventSetWait_v2(self, eventSet: FakeEventSet, timeoutms: int) -> Any:
+        if threading.current_thread() is not threading.main_thread() and not self.gpus[0].xids:
+            self.drained.set()
+        return super().nvmlEventSetWait_v2(eventSet, timeoutms)
+
+
 def test_errors_are_heard_in_a_thread_of_its_own_which_ends_and_frees_its_sets() -> None:
     card = reporting()
-    with listening(FakeNvml(card)) as (listener, reading, library):
+    library = Drained(card)
+    with listening(library) as (listener, reading, _):
         known = identified(library)
         listener.listen(reading, known)
-        card.xids += [79]
-        until(lambda: not card.xids)
-        until(lambda: listener.take(known.device.key) == (xid(79),))
+        for code in (79, 31):
+            library.drained.clear()
+            card.xids += [code]
+            listener.ask()
+            assert library.drained.wait(30)
+            assert listener.take(known.device.key) == (xid(code),)
         assert listener.close()
         assert [each.freed for each in library.event_sets] == [True]
         assert not [thread for thread in threading.enumerate() if thread.name == "xid"]
+
+
+def test_the_thread_is_asked_to_go_round_when_the_state_is_read_and_when_a_gpu_is_lost_or_let_go() -> None:
+    card = reporting()
+    ears = Ears(card)
+    asked = ears.listener._asked
+    ears.read(groups=ENERGY)
+    assert not asked.is_set()
+    ears.read()
+    assert asked.is_set()
+    asked.clear()
+    card.answers["nvmlDeviceGetPowerUsage"] = Status(15)
+    assert ears.read(groups=ENERGY).lost
+    assert asked.is_set()
+    asked.clear()
+    ears.listener.drop(ears.devices[0].key)
+    assert asked.is_set()
 
 
 class Stuck(FakeNvml):
@@ -330,7 +360,10 @@ def test_a_wait_that_hangs_holds_up_neither_the_readings_nor_the_end() -> None:
     # What a call in flight uses is not taken from under it.
     assert library.started == 1
     library.let.set()
-    until(lambda: library.event_sets[0].freed)
+    assert isinstance(provider, NvidiaProvider)
+    assert provider._xids._thread is not None
+    provider._xids._thread.join(30)
+    assert library.event_sets[0].freed
 
 
 def test_a_thread_that_does_not_come_round_hears_nothing() -> None:
@@ -341,6 +374,7 @@ def test_a_thread_that_does_not_come_round_hears_nothing() -> None:
     known = identified(library)
     listener.listen(Reading(nvml, library.gpus[0], lambda: None), known)
     assert listener.hears(known.device.key)
+    listener.ask()
     assert library.entered.wait(30)
     now[0] += events._DEAF_SECONDS + 1
     assert not listener.hears(known.device.key)

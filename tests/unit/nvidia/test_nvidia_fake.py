@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pynvml
 import pytest
 
-from exporter.providers.nvidia import energy, events, fabric, library, links, load, pcie, profiling, reading, state
+from exporter.providers.nvidia import energy, events, fabric, fields, library, links, load, pcie, profiling, state
 from tests.unit.nvidia.fake import FakeNvml
 
 FUNCTIONS = sorted(name for name in vars(FakeNvml) if name.startswith("nvml"))
@@ -97,7 +97,7 @@ def test_a_field_is_laid_out_as_the_binding_has_it() -> None:
     value = pynvml.c_nvmlFieldValue_t
     places = (value.fieldId, value.scopeId, value.timestamp, value.latencyUsec, value.valueType, value.nvmlReturn)
     assert [place.offset for place in (*places, value.value)] == [0, 4, 8, 16, 24, 28, 32]
-    assert ctypes.sizeof(value) == reading._FIELD_VALUE.size
+    assert ctypes.sizeof(value) == fields._ASKED.size == fields._ANSWERED.size
 
 
 def test_reason_bits_are_those_of_the_binding() -> None:

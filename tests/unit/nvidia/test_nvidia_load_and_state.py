@@ -6,9 +6,21 @@ import pytest
 
 from exporter.model import Group, Sample
 from exporter.providers.nvidia.load import MEMORY_V2
-from tests.unit.nvidia.fake import FakeNvml, Status, Without, gpu, memory_v1, memory_v2, read, utilization
+from tests.unit.nvidia.fake import (
+    FakeNvml,
+    Status,
+    Without,
+    gpu,
+    memory_v1,
+    memory_v2,
+    only,
+    opened,
+    read,
+    utilization,
+)
 
 MIB = 1 << 20
+STATE = frozenset({Group.STATE})
 
 
 def load(**answers: Any) -> Sample:
@@ -159,3 +171,36 @@ def test_link_and_fan() -> None:
     )
     assert (sample.pcie_link_generation, sample.pcie_link_width, sample.pcie_link_width_max) == (1.0, 8.0, 16.0)
     assert (sample.pcie_replays, sample.fan_speed_ratio) == (65535.0, 1.03)
+
+
+REFUSED_FOR_GOOD = (
+    "nvmlDeviceGetFanSpeed",
+    "nvmlDeviceGetMarginTemperature",
+    "nvmlDeviceGetTotalEccErrors",
+    "nvmlDeviceGetRetiredPages",
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetGpuFabricInfoV",
+)
+
+
+@pytest.mark.parametrize("function", REFUSED_FOR_GOOD)
+def test_what_a_gpu_refused_is_asked_again_once_it_is_identified_anew(function: str) -> None:
+    library = FakeNvml(gpu(nvmlDeviceGetTemperatureV=40))
+    provider = opened(library)
+    device = only(provider)
+    provider.read(device, STATE)
+    library.calls.clear()
+    provider.read(device, STATE)
+    assert function not in library.calls
+    only(provider)
+    provider.read(device, STATE)
+    assert function in library.calls
+
+
+def test_what_breaks_is_asked_again() -> None:
+    card = gpu(nvmlDeviceGetFanSpeed=Status(17))
+    provider = opened(FakeNvml(card))
+    device = only(provider)
+    assert "fan_speed_ratio" in provider.read(device, STATE).failed
+    card.answers["nvmlDeviceGetFanSpeed"] = 50
+    assert provider.read(device, STATE).fan_speed_ratio == 0.5
