@@ -55,7 +55,8 @@ struct plan_device {
 
 typedef struct block { struct block *next; } block;
 struct plan_state {
-    block *blocks;
+    struct shared *shared;     /* what it looks at */
+    block *blocks;             /* what is its own, beside that */
     plan_device machine;
     plan_device *devices;
     size_t count;
@@ -65,7 +66,8 @@ struct plan_state {
 };
 #pragma GCC visibility push(hidden)   /* a process may load the stand-ins of two vendors */
 
-/* Of each thread its own: one that waits for events does not disturb the readings of another. */
+/* Of each thread its own: one that waits for events does not disturb the readings of another. What was read of a plan is
+ * shared, as a library has its memory once. */
 extern _Thread_local struct plan_state plan;
 extern _Thread_local double plan_moment;   /* of the last refresh */
 

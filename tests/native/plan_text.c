@@ -23,12 +23,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 _Thread_local struct plan_state plan;
 _Thread_local double plan_moment;
+
+/* What was read of a plan: whoever is the last to look at it frees it. */
+struct shared { struct plan_state plan; size_t users; };
+static struct shared *newest;
+static pthread_mutex_t sharing = PTHREAD_MUTEX_INITIALIZER;
 
 /* Memory of a plan is freed as a whole when the plan is replaced. */
 static void *keep(size_t bytes)
@@ -48,13 +54,26 @@ static void *grow(void *old, size_t count, size_t size)
     return new;
 }
 
+static void release(block *blocks)
+{
+    while (blocks) {
+        block *next = blocks->next;
+        free(blocks);
+        blocks = next;
+    }
+}
+
+static void leave(struct shared *s)
+{
+    if (!s || --s->users) return;
+    release(s->plan.blocks);
+    free(s);
+}
+
 static void forget(void)
 {
-    while (plan.blocks) {
-        block *next = plan.blocks->next;
-        free(plan.blocks);
-        plan.blocks = next;
-    }
+    release(plan.blocks);
+    leave(plan.shared);
     memset(&plan, 0, sizeof plan);
 }
 
@@ -230,7 +249,6 @@ static void sort_sets(plan_device *d)
     if (d->reading_count) qsort(d->readings, d->reading_count, sizeof(reading), plan_reading_order);
     for (size_t i = 0; i < d->row_count; i++)
         if (d->rows[i].set.count) qsort(d->rows[i].set.items, d->rows[i].set.count, sizeof(property), plan_property_order);
-    d->present = keep((d->row_count + 1) * sizeof *d->present);
 }
 
 static int parse(char *text)
@@ -291,6 +309,20 @@ static int parse(char *text)
     return 0;
 }
 
+static void own_list(plan_device *d)
+{
+    d->present = keep((d->row_count + 1) * sizeof *d->present);
+}
+
+static struct shared *keep_apart(void)
+{
+    struct shared *s = malloc(sizeof *s);
+    if (!s) abort();
+    *s = (struct shared){plan, 1};
+    memset(&plan, 0, sizeof plan);
+    return s;
+}
+
 static char *whole_file(int fd, size_t size)
 {
     char *text = keep(size + 1);
@@ -310,23 +342,48 @@ static int same_file(const struct stat *a, const struct stat *b)
            a->st_mtim.tv_nsec == b->st_mtim.tv_nsec && a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
 }
 
+/* Read the plan and let all threads have it. */
+static int publish(const char *path)
+{
+    struct stat now;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    char *text = fstat(fd, &now) ? NULL : whole_file(fd, (size_t)now.st_size);
+    close(fd);
+    if (!text || parse(text)) return -1;
+    plan.seen = now;
+    plan.loaded = 1;
+    leave(newest);
+    newest = keep_apart();
+    return 0;
+}
+
+/* Look at the newest plan: what is asked of a device changes what it keeps, so devices are copied. */
+static void look(void)
+{
+    plan = newest->plan;
+    plan.shared = newest;
+    plan.blocks = NULL;
+    newest->users++;
+    plan.devices = keep(plan.count * sizeof *plan.devices);
+    if (plan.count) memcpy(plan.devices, newest->plan.devices, plan.count * sizeof *plan.devices);
+    own_list(&plan.machine);
+    for (size_t i = 0; i < plan.count; i++) own_list(&plan.devices[i]);
+}
+
 int plan_refresh(void)
 {
     const char *path = getenv("GPU_EXPORTER_PLAN");
     struct stat now;
     if (!path || stat(path, &now)) return -1;
     if (!plan.loaded || !same_file(&now, &plan.seen)) {
+        pthread_mutex_lock(&sharing);
         forget();
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0) return -1;
-        char *text = fstat(fd, &now) ? NULL : whole_file(fd, (size_t)now.st_size);
-        close(fd);
-        if (!text || parse(text)) {
-            forget();
-            return -1;
-        }
-        plan.seen = now;
-        plan.loaded = 1;
+        int failed = newest && same_file(&now, &newest->plan.seen) ? 0 : publish(path);
+        if (failed) forget();
+        else look();
+        pthread_mutex_unlock(&sharing);
+        if (failed) return -1;
     }
     plan_moment = plan_now();
     return 0;
