@@ -13,6 +13,7 @@ from exporter.exposition import Format, Renderer
 from exporter.metrics import Block
 from tests.benchmarks.figures import fit
 from tests.benchmarks.page import milliseconds, prometheus_client, worlds
+from tests.benchmarks.suite.environments import MissingError
 from tests.benchmarks.suite.floor import SECONDS_BETWEEN
 from tests.benchmarks.suite.floor import compare as beside_the_bare_calls
 from tests.benchmarks.suite.growth import of_processes
@@ -26,7 +27,10 @@ PROCESSES = (0, 250, 500, 750, 1000)
 
 @pytest.fixture(scope="module")
 def runs() -> list[Run]:
-    seen, missing = compare(8, RUNS, SECONDS, (NVITOP, NODE))
+    try:
+        seen, missing = compare(8, RUNS, SECONDS, (NVITOP, NODE))
+    except MissingError as error:
+        unavailable(str(error), "the above")
     if missing:
         unavailable(" ".join(missing), "the above")
     return seen

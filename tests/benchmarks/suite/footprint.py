@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.figures import pss_mebibytes
+from tests.benchmarks.suite.environments import runtime
 from tests.benchmarks.suite.rig import IDLE, TRAINING, Meter, Scraper, all_pids, exporter, plan_of, scenario, until_full
 from tests.benchmarks.suite.section import Section
 from tests.integration.daemon import Daemon, running
@@ -87,7 +88,9 @@ def _memory(section: Section) -> None:
             parent, worker, agent = (sum(map(pss_mebibytes, pids)) for pids in watched.pids.values())
         rows.append([name, *(f"{m:.1f}" for m in (parent, worker, parent + worker, agent, parent + worker + agent))])
         section.figures[f"memory {name}"] = parent + worker
-    section.say("Memory (PSS, MiB) of one daemon alone.")
+    section.say(
+        "Memory (PSS, MiB) of one daemon alone, in an environment that has the packages it asks for and no more."
+    )
     section.table(("", "parent", "worker", "both", "agent", "all"), rows)
 
 
@@ -106,6 +109,9 @@ def _starts(section: Section) -> None:
 def _start(count: int) -> float:
     with tempfile.TemporaryDirectory() as name:
         text = scenario(count)
-        environment = {**plan_of(text, Path(name)), "RUNTIME_DIRECTORY": "", "STATE_DIRECTORY": ""}
-        with running("--provider=nvidia", log=Path(name) / "log", env=environment, ready=False) as daemon:
+        python, more = runtime()
+        environment = {**plan_of(text, Path(name)), **more, "RUNTIME_DIRECTORY": "", "STATE_DIRECTORY": ""}
+        with running(
+            "--provider=nvidia", log=Path(name) / "log", env=environment, python=python, ready=False
+        ) as daemon:
             return until_full(daemon, count)

@@ -5,25 +5,20 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.benchmarks.suite.environments import MissingError, made
 from tests.benchmarks.suite.rig import Scraper, all_pids, exporter, plan_of
-from tests.native.plan import cache_directory
 from tests.tools import end
 
 OURS, NVITOP, NODE, STATIC = "gpu-exporter", "nvitop-exporter", "node_exporter, textfile", "nginx, static file"
 NVITOP_RELEASE = "nvitop-exporter==1.7.2"
 START_SECONDS = 20.0
 TRIES = 5
-
-
-class MissingError(Exception):
-    """Its text says what is missing and how it is installed."""
 
 
 class Peer(NamedTuple):
@@ -35,15 +30,7 @@ class Peer(NamedTuple):
 
 def nvitop() -> Path:
     """Return the command, from an environment of its own, which is made where it is missing. Raises MissingError."""
-    folder = cache_directory("nvitop") / NVITOP_RELEASE.rpartition("=")[2]
-    command = folder / "bin" / "nvitop-exporter"
-    if not command.exists():
-        install = [str(folder / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", NVITOP_RELEASE]
-        for step in ([sys.executable, "-m", "venv", "--clear", str(folder)], install):
-            done = subprocess.run(step, capture_output=True, text=True, timeout=300, check=False)
-            if done.returncode:
-                raise MissingError(f"{NVITOP_RELEASE} is missing; install it with: {' '.join(install)}")
-    return command
+    return made("nvitop", [NVITOP_RELEASE]) / "nvitop-exporter"
 
 
 def command(name: str, package: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 from exporter.providers.simulated.machine import Machine
 from exporter.providers.simulated.scenario import load_scenario
 from tests.benchmarks.figures import processor_seconds, pss_mebibytes
+from tests.benchmarks.suite.environments import runtime
 from tests.integration.daemon import Daemon, running
 from tests.native.plan import standin_environment, write_plan
 
@@ -142,7 +143,9 @@ def exporter(
             environment, chosen = {}, [f"--simulate={folder / 'scenario.yaml'}"]
         arguments = [f"--config.file={folder / 'config.yaml'}", *chosen, *options]
         environment.update(RUNTIME_DIRECTORY="", STATE_DIRECTORY="")
-        with running(*arguments, log=folder / "log", env=environment, ready=False) as daemon:
+        python, more = runtime()
+        environment.update(more)
+        with running(*arguments, log=folder / "log", env=environment, python=python, ready=False) as daemon:
             until_full(daemon, devices(text))
             daemon.until(daemon.agents)
             yield daemon

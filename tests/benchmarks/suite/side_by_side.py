@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from tests.benchmarks.figures import quantile
 from tests.benchmarks.suite import peers
-from tests.benchmarks.suite.peers import NODE, NVITOP, OURS, STATIC, MissingError, Peer
+from tests.benchmarks.suite.environments import MissingError, runtime
+from tests.benchmarks.suite.peers import NODE, NVITOP, OURS, STATIC, Peer
 from tests.benchmarks.suite.rig import Meter, Scraper, exporter, plain, scenario, series
 from tests.benchmarks.suite.section import Section
 
@@ -63,8 +64,9 @@ def compare(
 ) -> tuple[list[Run], list[str]]:
     """Run our daemon and the peers of these names side by side, and return what was seen, and what is missing.
 
-    They are started anew for each run. Prometheus asks for gzip, and so does this.
+    They are started anew for each run. Prometheus asks for gzip, and so does this. Raises MissingError for ours.
     """
+    runtime()
     with tenants(count) as text:
         page = recorded(text)
         openers: dict[str, Callable[[], contextlib.AbstractContextManager[Peer]]] = {
@@ -135,7 +137,8 @@ def side_by_side(seconds: float) -> Section:
             f"{count} H100s of the C stand-in with a process each: medians of {RUNS} runs of {seconds:g} s, all at "
             "the same time, each scraped once a second with gzip, then back to back. Processor time is of one core and "
             "includes the scrapes; memory is PSS in MiB of all processes; a scrape is p50 in milliseconds. In "
-            "brackets: our figure by theirs."
+            "brackets: our figure by theirs. Ours and nvitop-exporter each run in an environment that has what it asks "
+            "for and no more."
         )
         for line in missing:
             section.say(f"Not measured: {line}")
