@@ -34,6 +34,6 @@ async def lasting_failure(supervisor: Supervisor, fleet: Fleet) -> str:
     """Return what has failed, once that has lasted longer than the configuration wants to wait."""
     while True:
         now = time.monotonic()
-        if (failure := supervisor.lasting_failure(fleet.world(now).snapshots, now)) is not None:
+        if (failure := supervisor.lasting_failure(fleet.glance(now).snapshots, now)) is not None:
             return failure
         await asyncio.sleep(LOOK_SECONDS)

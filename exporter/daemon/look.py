@@ -64,7 +64,7 @@ class Lookout:
     def _look(self) -> None:
         self._fleet.served(self._web())
         self._fleet.configured(well=self._well())
-        world = self._fleet.world(time.monotonic())
+        world = self._fleet.glance(time.monotonic())
         for level, message, fields in self._announcer.lines(world):
             logger.log(level, message, extra=fields)
         self._systemd.status(summary(world))

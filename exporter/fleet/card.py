@@ -161,6 +161,17 @@ class Card:
         self._dirty.add(Group.ENERGY)  # the block of the time stamp
         return True
 
+    def has_news(self, now: float, *, released: bool) -> bool:
+        """Tell whether what is published would have another state or identity, beside what was read."""
+        self._dirty |= self.sights.look(now, released=released)
+        before = self._published
+        return (
+            before is None
+            or before.state is not self.sights.state
+            or before.device is not self.device
+            or before.provider != self._provider
+        )
+
     def snapshot(self, now: float, *, released: bool) -> tuple[DeviceSnapshot, set[Block]]:
         """Return what is published, and the blocks that look different from the snapshot before."""
         before = self._published

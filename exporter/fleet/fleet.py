@@ -277,6 +277,15 @@ class Fleet:
             )
         return self._world
 
+    def glance(self, now: float) -> World:
+        """Return a world in which all but the readings is as it is now, which costs a tenth of `world`."""
+        if self._world is None or self._waiting or self._world.versions != self._versions:
+            return self.world(now)
+        changed = any(source.changed for source in self._providers.values())
+        if changed or any(card.has_news(now, released=self._released) for card in self._cards.values()):
+            return self.world(now)
+        return self._world
+
     def explain(self, gpu: str, now: float) -> Explanation | None:
         """Say why the GPU with this label shows what it shows at monotonic time `now`; None: there is none."""
         self.world(now)

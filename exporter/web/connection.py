@@ -96,6 +96,9 @@ class Connection:
         return self._site.limits
 
     def _readable(self) -> None:
+        if self._task is not None:
+            self._stream.pause()  # until that is answered: most peers wait for it, and cost no change to what is polled
+            return
         if self._handshake is not None:
             self._shake_hands(*self._handshake)
             return
@@ -223,7 +226,6 @@ class Connection:
 
     def _begin(self, refusal: Response | None = None, *, close: bool) -> None:
         self._stop_timer()
-        self._stream.pause()
         self._site.crowd.answering(self)
         self._task = self._loop.create_task(self._answer(refusal, close=close))
 

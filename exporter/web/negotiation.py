@@ -1,5 +1,6 @@
 """The format that a client wants, by its Accept headers. Never an error: what cannot be read is passed over."""
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -23,6 +24,10 @@ _WILDCARDS: Mapping[str, tuple[Format, ...]] = {
 }
 
 
+_KEPT = 16
+"""Answers for the headers that came last: a scraper sends the same ones always."""
+
+
 class _Preference(NamedTuple):
     """What the most specific range says of a format; compared field by field, the larger is preferred."""
 
@@ -33,6 +38,7 @@ class _Preference(NamedTuple):
     """Between formats that the client holds equal: the newest of those it named, the oldest of those it did not."""
 
 
+@functools.lru_cache(maxsize=_KEPT)
 def negotiate(accept: str | None) -> Format:
     """Return the format to answer with; text 0.0.4 where the client names none that there is."""
     said: dict[Format, tuple[int, float]] = {}
@@ -58,6 +64,7 @@ def negotiate(accept: str | None) -> Format:
     return max(wanted, key=lambda format_: wanted[format_], default=Format.TEXT_0_0_4)
 
 
+@functools.lru_cache(maxsize=_KEPT)
 def accepts_gzip(accept_encoding: str | None) -> bool:
     """Tell whether to compress: gzip is named, or anything goes, and the client does not prefer plain."""
     qualities = {name: quality for name, _, quality in _elements(accept_encoding)}

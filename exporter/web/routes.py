@@ -87,6 +87,8 @@ def parse_blocks(query: str) -> frozenset[Block] | None:
 
     Other parameters are passed over: scrape configurations carry their own.
     """
+    if not query:
+        return None
     try:
         fields = parse_qs(query, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
     except ValueError as error:

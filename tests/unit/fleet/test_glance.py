@@ -1,0 +1,54 @@
+"""A glance shows all of the world but its readings."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.announce import Announcer, summary
+from exporter.model import Group, World
+from tests.unit.fleet.hosts import ALL, Host, card
+from tests.unit.fleet.test_fallback_stories import STEPS, Story
+
+
+def outline(world: World) -> object:
+    """Return what is said of changes, in the log and to systemd, and what a lasting failure is told by."""
+    providers = [
+        (one.provider, one.up, one.wanted, one.reason, one.library_version, one.devices_expected)
+        for one in world.snapshots
+    ]
+    return Announcer().lines(world), summary(world), providers, world.released, world.config_reloaded
+
+
+class Glances(Story):
+    """Between its steps nobody asks for more than a glance, but where pages are made."""
+
+    def __init__(self, pages: list[bool]) -> None:
+        super().__init__()
+        self.pages = pages
+
+    def _hold(self) -> None:
+        fleet, now = self.host.fleet, self.host.now
+        glanced = outline(fleet.glance(now))
+        if self.pages and self.pages.pop():
+            assert glanced == outline(fleet.world(now))
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(STEPS, max_size=20), st.lists(st.booleans(), max_size=40))
+def test_whatever_happens_is_seen_at_a_glance(steps: list[tuple[object, ...]], pages: list[bool]) -> None:
+    story = Glances(pages)
+    for step in steps:
+        story.live(step)
+    fleet, now = story.host.fleet, story.host.now
+    assert outline(fleet.glance(now)) == outline(fleet.world(now))
+
+
+def test_readings_alone_make_no_other_world() -> None:
+    host = Host(card(0), card(1))
+    host.down(up=True)
+    for number in (0, 1):
+        host.read(card(number), *ALL, power_watts=300.0)
+    shown = host.world
+    host.wait(1.0)
+    host.read(card(0), Group.ENERGY, power_watts=310.0)
+    assert host.fleet.glance(host.now) is shown
+    assert host.cards["nvidia0"].sample.power_watts == 310.0
