@@ -23,7 +23,7 @@ TEXT, OPENMETRICS = "text/plain;version=0.0.4", "application/openmetrics-text;ve
 TRAINING: Mapping[str, Any] = {"pattern": "training", "stagger_seconds": 0.05}
 IDLE: Mapping[str, Any] = {"pattern": "idle"}
 FULL_SECONDS = 30.0
-_EVERYTHING = (b"\ngpu_energy_joules_total{", b"\ngpu_utilization_ratio{", b"\ngpu_performance_state{")
+_EVERYTHING = (b"\ngpu_energy_joules_total{", b"\ngpu_utilization_ratio{", b"\ngpu_pcie_link_width{")
 """One series a GPU of each group that is read often."""
 
 
@@ -171,18 +171,25 @@ class Used(NamedTuple):
 
 
 class Meter:
-    """What processes use from its making to `read`."""
+    """What processes use from its making to `read`; what one that ends used since it was looked at is not known."""
 
     def __init__(self, pids: Sequence[int]) -> None:
-        self._pids = pids
+        self._used = dict.fromkeys(pids, 0.0)
         self._began, self._before = time.monotonic(), self.seconds()
 
     def seconds(self) -> float:
-        return sum(map(processor_seconds, self._pids))
+        for pid in self._used:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                self._used[pid] = processor_seconds(pid)
+        return sum(self._used.values())
 
     def read(self) -> Used:
         share = (self.seconds() - self._before) / (time.monotonic() - self._began)
-        return Used(share, sum(map(pss_mebibytes, self._pids)))
+        mebibytes = 0.0
+        for pid in self._used:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                mebibytes += pss_mebibytes(pid)
+        return Used(share, mebibytes)
 
 
 def all_pids(daemon: Daemon) -> list[int]:

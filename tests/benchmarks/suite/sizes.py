@@ -4,7 +4,7 @@ import gzip
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.benchmarks.suite.rig import OPENMETRICS, TEXT, TRAINING, Scraper, exporter, plain, scenario, series
 from tests.benchmarks.suite.section import Section
@@ -16,17 +16,29 @@ SEVERAL = 5
 FIRST = 4_000_000
 """The least pid."""
 
-CASES: Mapping[str, tuple[Mapping[str, Any], bool, str]] = {
-    "default, no processes": ({}, False, TEXT),
-    "the same as OpenMetrics": ({}, False, OPENMETRICS),
-    "`metrics.created`, as OpenMetrics": ({"metrics": {"created": True}}, False, OPENMETRICS),
-    "`metrics.disable: [gpu_throttle*]`": ({"metrics": {"disable": ["gpu_throttle*"]}}, False, TEXT),
-    "`sampling.pcie_bytes`": ({"sampling": {"pcie_bytes": True}}, False, TEXT),
-    "`sampling.profiling_seconds: 1`": ({"sampling": {"profiling_seconds": 1}}, False, TEXT),
-    f"default, {PROCESSES} processes a GPU": ({}, True, TEXT),
-    f"`processes.top: 4`, {PROCESSES} processes": ({"processes": {"top": 4}}, True, TEXT),
-    f"`processes.top: 0`, {PROCESSES} processes": ({"processes": {"top": 0}}, True, TEXT),
-    f"`processes.labels: [name]`, {PROCESSES} processes": ({"processes": {"labels": ["name"]}}, True, TEXT),
+
+class Case(NamedTuple):
+    config: Mapping[str, Any] = {}
+    used: bool = False
+    """By processes."""
+    accept: str = TEXT
+    model: str = "H100-SXM"
+
+
+CASES: Mapping[str, Case] = {
+    "default, no processes": Case(),
+    "the same as OpenMetrics": Case(accept=OPENMETRICS),
+    "`metrics.created`, as OpenMetrics": Case({"metrics": {"created": True}}, accept=OPENMETRICS),
+    "`metrics.links: each`": Case({"metrics": {"links": "each"}}),
+    "`metrics.disable: [gpu_throttle*]`": Case({"metrics": {"disable": ["gpu_throttle*"]}}),
+    "`sampling.pcie_bytes`": Case({"sampling": {"pcie_bytes": True}}),
+    "`sampling.profiling_seconds: 1`": Case({"sampling": {"profiling_seconds": 1}}),
+    f"default, {PROCESSES} processes a GPU": Case(used=True),
+    f"`processes.top: 4`, {PROCESSES} processes": Case({"processes": {"top": 4}}, used=True),
+    f"`processes.top: 0`, {PROCESSES} processes": Case({"processes": {"top": 0}}, used=True),
+    f"`processes.labels: [name]`, {PROCESSES} processes": Case({"processes": {"labels": ["name"]}}, used=True),
+    "MI300X, default": Case(model="MI300X"),
+    "MI300X, `metrics.links: each`": Case({"metrics": {"links": "each"}}, model="MI300X"),
 }
 LOOKS, SETTLED_SECONDS = 5, 2.5
 _WAITED_FOR = {
@@ -42,15 +54,14 @@ def processes(gpu: int) -> list[dict[str, Any]]:
     ]
 
 
-def page(count: int, config: Mapping[str, Any], accept: str, *, used: bool) -> bytes:
-    by_gpu: Sequence[list[dict[str, Any]]] = [processes(gpu) if used else [] for gpu in range(count)]
-    sampling = {"processes_seconds": 1.0, **config.get("sampling", {})}
-    with exporter(
-        scenario(count, load=TRAINING, processes=by_gpu), {**config, "sampling": sampling}, provider="simulated"
-    ) as daemon:
-        scraper = Scraper(daemon.url, accept)
+def page(count: int, case: Case) -> bytes:
+    by_gpu: Sequence[list[dict[str, Any]]] = [processes(gpu) if case.used else [] for gpu in range(count)]
+    sampling = {"processes_seconds": 1.0, **case.config.get("sampling", {})}
+    config = {**case.config, "sampling": sampling}
+    with exporter(scenario(count, case.model, TRAINING, by_gpu), config, provider="simulated") as daemon:
+        scraper = Scraper(daemon.url, case.accept)
         wanted = [name for option, name in _WAITED_FOR.items() if any(option in key for key in sampling)]
-        wanted += [b"\ngpu_process_memory_used_bytes{"] if used else []
+        wanted += [b"\ngpu_process_memory_used_bytes{"] if case.used else []
 
         def full() -> bytes | None:
             body = plain(scraper.scrape().body)
@@ -69,9 +80,8 @@ def page(count: int, config: Mapping[str, Any], accept: str, *, used: bool) -> b
 def sizes(_: float) -> Section:
     section = Section("Size of a GPU")
 
-    def measured(case: tuple[Mapping[str, Any], bool, str]) -> list[bytes]:
-        config, used, accept = case
-        return [page(count, config, accept, used=used) for count in (1, SEVERAL)]
+    def measured(case: Case) -> list[bytes]:
+        return [page(count, case) for count in (1, SEVERAL)]
 
     # Most of it is waiting.
     with ThreadPoolExecutor(4) as pool:
@@ -85,8 +95,8 @@ def sizes(_: float) -> Section:
         rows.append([name, *(f"{value:,.0f}" for value in more)])
         rows[-1] += [f"{series(one) - more[0]:,.0f}"]
     section.say(
-        "What one H100 of the simulated provider adds to the page, and what is there without any GPU. Compressed by "
-        "zlib's level 6. A workload adds its own series: docs/metrics.md lists them."
+        "What one GPU of the simulated provider, an H100 unless another is named, adds to the page, and what is there "
+        "without any GPU. Compressed by zlib's level 6. A workload adds its own series: docs/metrics.md lists them."
     )
     section.table(("", "series", "bytes", "gzip", "series besides"), rows)
     return section
