@@ -12,7 +12,7 @@ from exporter.measure.marks import Marks
 LOOK_SECONDS = 0.02
 """How often it is looked where the kernel does not tell."""
 LOOK_ANYWAY_SECONDS = 0.5
-"""And where it does: it says nothing of what is written on another host."""
+"""And where it does, after nobody else has looked for so long: it says nothing of what is written on another host."""
 _PIECE_BYTES = 64 * 1024
 _MOST_BYTES = 4 * 1024 * 1024
 """Of marks; what comes after them is not read."""
@@ -33,10 +33,16 @@ class Follower:
         self._notices = _notices(path)
         if self._notices is not None:
             self._loop.add_reader(self._notices, self._noticed, self._notices)
-        self._looking = asyncio.create_task(self._look())
+        self._every = LOOK_SECONDS if self._notices is None else LOOK_ANYWAY_SECONDS
+        self._next = self._loop.call_later(self._every, self.read)
 
     def read(self) -> None:
-        """Take what is new."""
+        """Take what is new, and look again in a while.
+
+        To be called by whoever is awake anyway: that saves waking up for a look.
+        """
+        self._next.cancel()
+        self._next = self._loop.call_later(self._every, self.read)
         now = time.monotonic()
         if os.fstat(self._file).st_size < os.lseek(self._file, 0, os.SEEK_CUR):
             os.lseek(self._file, 0, os.SEEK_SET)  # it was written anew instead of being appended to
@@ -46,17 +52,12 @@ class Follower:
 
     def close(self) -> None:
         """Take the last of it."""
-        self._looking.cancel()
         self.read()
+        self._next.cancel()
         if self._notices is not None:
             self._loop.remove_reader(self._notices)
             os.close(self._notices)
         os.close(self._file)
-
-    async def _look(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_SECONDS if self._notices is None else LOOK_ANYWAY_SECONDS)
-            self.read()
 
     def _noticed(self, descriptor: int) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,7 +19,7 @@ from exporter.measure.follow import Follower
 from exporter.measure.live import Progress
 from exporter.measure.marks import VARIABLE, Counts, Marks
 from exporter.measure.output import OutputError, replace
-from exporter.measure.records import Counters, Identity, Mark, Run, Window, settle_seconds
+from exporter.measure.records import Counters, Identity, Mark, Point, Run, Window, settle_seconds
 from exporter.measure.results import VERSION, IdentityFile, Report, encode, report
 from exporter.measure.session import Session
 
@@ -66,11 +66,18 @@ class Measurement:
         self.runs: list[tuple[Run, int | None]] = []
         """Each with the exit status of its command, and without readings: those are the recorder's."""
         self.notes: list[str] = []
+        self._follower: Follower | None = None
 
     @property
     def last_status(self) -> int | None:
         """The exit status of the last run; None: there is none."""
         return self.runs[-1][1] if self.runs else None
+
+    def watch(self, points: Sequence[Point]) -> None:
+        """Take the readings of one turn of the event loop as they come."""
+        self.progress.tally.take(points)
+        if self._follower is not None:
+            self._follower.read()
 
     async def idle_baseline(self) -> None:
         seconds = self.request.idle_seconds
@@ -158,12 +165,13 @@ class Measurement:
         if number > 1:
             path = path.with_stem(f"{path.stem}-{number}")
         try:
-            follower = Follower(path, marks)
+            self._follower = follower = Follower(path, marks)
         except OSError as error:
             raise OutputError(f"{path}: {error.strerror}") from None
         try:
             yield follower
         finally:
+            self._follower = None
             follower.close()
             with contextlib.suppress(OSError):
                 if path.stat().st_size == 0:

@@ -97,7 +97,7 @@ class Recorder:
         return {name: source.reason for name, source in self._providers.items() if not source.up}
 
     def begin(self, chosen: Iterable[str], sink: Callable[[Sequence[Point]], None]) -> None:
-        """Keep the readings of these GPUs alone from here on, and hand each to `sink` at once."""
+        """Keep the readings of these GPUs alone from here on, and hand each to `sink`, those before at once."""
         self._chosen, self._sink = frozenset(chosen), sink
         self.points = [point for point in self.points if point.gpu in self._chosen]
         self.events.clear()
@@ -154,18 +154,19 @@ class Recorder:
         source.listed = tuple(dict.fromkeys(keys))
 
     def observed(self, provider: str, sample: Sample, now: float, wall: float) -> None:
-        gpu = self._gpus.get(self._key(provider, sample.device.key))
+        source = self._providers[provider]
+        key = sample.device.key
+        gpu = self._gpus.get(source.aliases.get(key, key))
         if gpu is None or _differ(gpu.device, sample.device):
             return
-        if Group.ENERGY in sample.taken_at and self._chosen is None:
+        taken = sample.taken_at.get(Group.ENERGY)
+        if taken is not None and self._chosen is None:
             gpu.tells[provider] = gpu.tells.get(provider, False) or _tells(sample)
             self._leave(gpu)
         if gpu.provider != provider:
             return
-        source = self._providers[provider]
         gpu.answered = True
         self._take_evidence(gpu, sample)
-        taken = sample.taken_at.get(Group.ENERGY)
         if sample.lost or sample.asleep:
             # Such a read has no time of its own: that of the one before it in the worker's round.
             at = now if source.read_at == -math.inf else max(source.read_at, gpu.last)

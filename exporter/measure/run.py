@@ -134,7 +134,7 @@ def _opened(place: Place) -> Iterator[IO[str]]:
     """Give the file of samples. Raises OutputError."""
     path = place.path / output.SAMPLES
     try:
-        file = path.open("w", newline="")
+        file = path.open("w", encoding="utf-8", newline="")
     except OSError as error:
         raise OutputError(f"{path}: {error.strerror}") from None
     try:
@@ -150,15 +150,15 @@ async def _run_all(measurement: Measurement, interrupts: _Interrupts, file: IO[s
     session, request = measurement.session, measurement.request
     await interrupts.unless(session.start(request.gpus))
     measurement.progress.gpus = len(session.gpus)
-    session.record(file, measurement.progress.tally.take)
-    measurement.write_identity()
-    await interrupts.unless(measurement.idle_baseline())
-    status = 0
-    for _ in range(request.repeat):
-        status = await measurement.run(interrupts.started)
-        if status or interrupts.number is not None:
-            break
-    measurement.write_identity(at_end=True)
+    with session.recording(file, measurement.watch):
+        measurement.write_identity()
+        await interrupts.unless(measurement.idle_baseline())
+        status = 0
+        for _ in range(request.repeat):
+            status = await measurement.run(interrupts.started)
+            if status or interrupts.number is not None:
+                break
+        measurement.write_identity(at_end=True)
     return status
 
 

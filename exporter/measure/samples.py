@@ -8,6 +8,7 @@ import csv
 import io
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import IO, NamedTuple
 
 from exporter.measure.records import MOST_SECONDS, Point
@@ -38,7 +39,7 @@ class Samples(NamedTuple):
 
 
 class SampleWriter:
-    """Writes rows to a text file that is opened with newline="" and flushes each."""
+    """Writes rows to a text file that is opened with newline="", and keeps none of them back."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
@@ -46,25 +47,26 @@ class SampleWriter:
         file.flush()
 
     def write(self, points: Sequence[Point]) -> None:
-        """Write what was read at one time; raises OSError when the disk does not take it."""
+        """Write rows, all in one piece; raises OSError when the disk does not take them."""
         self._file.write("".join(map(row, points)))
         self._file.flush()
 
 
 def row(point: Point) -> str:
-    cells = (
-        f"{point.at:.6f}",
-        f"{point.monotonic:.6f}",
-        point.gpu,
-        point.state.value,
-        _cell(point.power_watts),
-        _cell(point.counter_joules),
-        _cell(point.utilization_ratio),
-        _cell(point.temperature_celsius),
+    """Return the line of a reading, with its end, as `csv.writer` would give it."""
+    return (
+        f"{point.at:.6f},{point.monotonic:.6f},{_quoted(point.gpu)},{point.state},"
+        f"{_cell(point.power_watts)},{_cell(point.counter_joules)},"
+        f"{_cell(point.utilization_ratio)},{_cell(point.temperature_celsius)}\n"
     )
+
+
+@lru_cache(maxsize=1024)
+def _quoted(key: str) -> str:
+    """Return the cell of a GPU's key: of all cells it alone may need quotes."""
     line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(cells)
-    return line.getvalue()
+    csv.writer(line, lineterminator="").writerow((key, ""))
+    return line.getvalue().removesuffix(",")
 
 
 def read_samples(content: bytes) -> Samples:

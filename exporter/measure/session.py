@@ -1,11 +1,15 @@
 """A live measurement: workers that read the GPUs at the interval asked for, and a file that takes each reading at once.
 
+What comes in one turn of the event loop is written at its end, in one piece: a crash loses nothing that was heard in an
+earlier turn, and what a worker has said is not read from its pipe any later for it.
+
 Workers of its own and no journal: beside a running daemon it reads the same GPUs once more, and neither sees the other.
 """
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO
 
 import msgspec
@@ -21,9 +25,9 @@ from exporter.supervision.supervisor import Supervisor
 INTERVAL_SECONDS = 0.093
 """Ten readings a second, and no round number, as in `config`: periods of sensors and loads are round."""
 LOAD_SECONDS = 1.0
-STATE_SECONDS = 5.0
-"""Between readings of load and temperature, by which a power reading that is stuck is known; the second takes many
-calls."""
+STATE_SECONDS = 10.0
+"""Between readings of load and temperature, by which a power reading that is stuck is known. The second comes with all
+of the state, which takes as much processor time of an H100 as twenty readings of power, and tells after minutes."""
 _SELDOM_SECONDS = 3600.0
 _LOOK_SECONDS = 0.02
 _PATIENCE_SECONDS = 1.5
@@ -55,7 +59,9 @@ class Session:
         self._supervisors: dict[str, Supervisor] = {}
         self._running: list[asyncio.Task[None]] = []
         self._writer: SampleWriter | None = None
-        self._watch: Callable[[Sequence[Point]], None] | None = None
+        self._watch: Callable[[Sequence[Point]], None] = lambda _: None
+        self._heard: list[Point] = []
+        """In this turn of the event loop."""
 
     @property
     def policy(self) -> Policy:
@@ -88,17 +94,23 @@ class Session:
         self.covered = () if wanted else self.recorder.covered()
         self.gpus = tuple(gpu for gpu in found if gpu.gpu in chosen and gpu.name not in self.covered)
 
-    def record(self, file: IO[str], watch: Callable[[Sequence[Point]], None]) -> None:
+    @contextlib.contextmanager
+    def recording(self, file: IO[str], watch: Callable[[Sequence[Point]], None]) -> Iterator[None]:
         """Write every reading of the GPUs that are measured to the file, from those of the start on.
 
-        `watch` is given them too.
+        `watch` is given them too, those of one turn of the event loop together.
         """
         self._watch = watch
         try:
             self._writer = SampleWriter(file)
         except OSError as error:
             self._lost(error)
-        self.recorder.begin((gpu.gpu for gpu in self.gpus), self._write)
+        self.recorder.begin((gpu.gpu for gpu in self.gpus), self._hear)
+        try:
+            yield
+        finally:
+            self._write()
+            self._writer = None
 
     async def counters(self) -> Counters:
         """Return a snapshot of the accumulators, from fresh readings where the workers give them at once."""
@@ -129,15 +141,19 @@ class Session:
         self._supervisors[request.provider] = supervisor
         self._running.append(asyncio.create_task(supervisor.run()))
 
-    def _write(self, points: Sequence[Point]) -> None:
-        if self._watch is not None:
-            self._watch(points)
-        if self._writer is None or self.lost_rows:
-            return
-        try:
-            self._writer.write(points)
-        except OSError as error:
-            self._lost(error)
+    def _hear(self, points: Sequence[Point]) -> None:
+        if not self._heard:
+            asyncio.get_running_loop().call_soon(self._write)
+        self._heard += points
+
+    def _write(self) -> None:
+        points, self._heard = self._heard, []
+        if self._writer is not None and not self.lost_rows:
+            try:
+                self._writer.write(points)
+            except OSError as error:
+                self._lost(error)
+        self._watch(points)
 
     def _lost(self, error: OSError) -> None:
         # The command goes on, and so do the readings in memory: the result does not depend on the file.
@@ -155,4 +171,6 @@ def sampling(config: SamplingConfig, interval: float) -> SamplingConfig:
         load_seconds=max(LOAD_SECONDS, interval),
         state_seconds=max(STATE_SECONDS, interval),
         processes_seconds=_SELDOM_SECONDS,
+        profiling_seconds=None,
+        pcie_bytes=False,
     )

@@ -1,5 +1,6 @@
 """Does samples.csv keep every reading, whole, whatever ends the run, and is nothing else taken for one?"""
 
+import csv
 import io
 
 import pytest
@@ -58,7 +59,22 @@ def test_a_file_cut_anywhere_has_the_rows_that_are_whole_and_says_so() -> None:
         assert found.truncated == (cut not in ends)
 
 
-def test_each_row_is_flushed() -> None:
+@given(points)
+def test_a_row_is_what_a_writer_of_csv_makes_of_it(point: Point) -> None:
+    numbers = (point.power_watts, point.counter_joules, point.utilization_ratio, point.temperature_celsius)
+    times = (f"{point.at:.6f}", f"{point.monotonic:.6f}")
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow((*times, point.gpu, point.state.value, *numbers))
+    assert row(point) == line.getvalue()
+
+
+@pytest.mark.parametrize("key", ['a,b"c', '"', " ", "#", "'", ";", "\t"])
+def test_a_key_may_hold_what_separates_cells(key: str) -> None:
+    point = Point(at=1.0, monotonic=2.0, gpu=key)
+    assert read_samples((HEADER + row(point)).encode()).points == (point,)
+
+
+def test_what_is_written_at_once_is_flushed() -> None:
     class Counted(io.StringIO):
         flushed = ""
 
