@@ -52,6 +52,8 @@ class Connection:
         self._agreed: Encryption | None = None
         """What it came in by; None: in the clear."""
         self._idle = False
+        self.is_new = True
+        """Nothing was asked over it yet."""
         self._over = False
         """The last response is sent, or the connection is lost: what still comes in is dropped."""
         self._told = False
@@ -78,7 +80,9 @@ class Connection:
         self._drop("the room is needed for others")
 
     def close_when_done(self) -> asyncio.Task[None] | None:
-        """End at once, or after the response that is being made or taken; return the task of that."""
+        """End at once, or after the response to what has been asked; return the task of that."""
+        if self._task is None and not self._over:
+            self._readable()  # it may have come already, and would be lost with the connection
         self._over = True
         if self._task is None:
             self._close()
@@ -226,6 +230,7 @@ class Connection:
 
     def _begin(self, refusal: Response | None = None, *, close: bool) -> None:
         self._stop_timer()
+        self.is_new = False
         self._site.crowd.answering(self)
         self._task = self._loop.create_task(self._answer(refusal, close=close))
 
@@ -266,7 +271,7 @@ class Connection:
         replaced = {name.lower() for name in added}
         headers = [(name, value) for name, value in response.headers if name.lower() not in replaced]
         headers += [*added.items(), ("Content-Length", str(len(response.body)))]
-        if close or self._over:
+        if close or self._over or self._site.closing:
             headers.append(("Connection", "close"))
         if self._http is None:
             if self._request.method != "HEAD":
@@ -310,7 +315,7 @@ class Connection:
         self._request = NO_REQUEST
         self._site.crowd.waiting(self)
         protocol = self._http
-        if self._over or close or (protocol is not None and not _is_done(protocol)):
+        if self._over or close or self._site.closing or (protocol is not None and not _is_done(protocol)):
             self._see_off()
             return
         if protocol is not None:
@@ -351,6 +356,7 @@ class Connection:
 
     def _close(self, *, unsent: bool = False) -> None:
         self._over = True
+        self.is_new = False
         self._http = None
         self._stop_timer()
         self._stream.close(unsent=unsent)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_FAILURES_LOGGED = 100
+NEWCOMERS_SECONDS = 0.5
+"""Whoever has connected when the server closes may ask for so long: on a socket that outlives it nobody else hears."""
+_TICK_SECONDS = 0.01
 
 
 class Server:
@@ -79,10 +83,14 @@ class Server:
         self._listeners += [Listener(each, welcome, site.crowd.make_room) for each in sockets]
 
     async def close(self, grace: float = 1.0) -> None:
-        """Stop listening, let the responses in progress end for up to `grace` seconds, and hang up."""
+        """Stop listening, answer who has asked, or has only just come, for up to `grace` seconds, and hang up."""
         for listener in self._listeners:
             listener.close()
         peers = [peer for peer in self._site.crowd if isinstance(peer, Connection)]
+        self._site.closing = True
+        until = time.monotonic() + min(grace, NEWCOMERS_SECONDS)
+        while any(peer.is_new for peer in peers) and time.monotonic() < until:  # noqa: ASYNC110 -- it is the end
+            await asyncio.sleep(_TICK_SECONDS)
         tasks = {task for peer in peers if (task := peer.close_when_done()) is not None}
         if tasks:
             await asyncio.wait(tasks, timeout=grace)

@@ -48,6 +48,8 @@ class Site:
         self.limits = limits
         self.uncounted = uncounted
         self.crowd = Crowd(limits)
+        self.closing = False
+        """Whether each response is the last of its connection."""
         self.denied = 0
         """Peers whose certificate was not good enough."""
         # It is copied from before anybody else is served, so one serves all.

@@ -273,6 +273,25 @@ def test_closing_lets_the_response_in_progress_end_and_hangs_up_on_the_others() 
     run(test)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_is_asked_as_the_server_closes_is_answered(kept: bool) -> None:
+    async def test() -> None:
+        async with serving() as served:
+            client = await served.connect()
+            if kept:
+                await client.get()
+                client.send(GET)  # the server has not been told of it
+            closing = asyncio.ensure_future(served.server.close())
+            await asyncio.sleep(0)
+            if not kept:
+                client.send(GET)
+            answer = await client.answer()
+            assert (answer.status, answer.body, answer.headers["connection"]) == (200, PAGE, "close")
+            await closing
+
+    run(test)
+
+
 def test_closing_does_not_wait_for_a_client_that_does_not_read() -> None:
     async def test() -> None:
         async with serving(endless(30_000_000)) as served:
