@@ -100,11 +100,9 @@ class Keeper:
         if number is None or not self.watch.ready:
             return None
         process = self._processes[number]
-        self._catch_up(process)
-        if self.watch.worker != number or not self._fresh.is_needed(now) or not process.ask(self._fresh.next()):
-            return None
-        answer = self._fresh.asked(number, now)
-        self._listen(process)
+        asked = self._fresh.is_needed(now) and process.ask(self._fresh.next())
+        answer = self._fresh.asked(number, now) if asked else None
+        self._catch_up(process)  # while it reads
         return answer
 
     def release(self, *, closing: bool = False) -> None:
