@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 # Opens the provider as a worker does and prints what it saw. Standard output must hold this and nothing else.
 SCRIPT = """
-import os, sys
+import os, sys, time
 from pathlib import Path
 import msgspec
 from exporter.model import Group
@@ -40,6 +40,7 @@ try:
     for command in sys.argv[2].split():
         if command == "swap":
             os.replace(os.environ["GPU_EXPORTER_PLAN"] + ".next", os.environ["GPU_EXPORTER_PLAN"])
+            time.sleep(0.002)  # the stand-in looks at it each millisecond
         else:
             seen["samples"] = [provider.read(device, frozenset(Group)) for device in seen["devices"]]
     provider.close()

@@ -13,14 +13,14 @@
 #include <time.h>
 #include <unistd.h>
 
-static double clock_now(void)
+double plan_clock(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-double plan_now(void) { return clock_now() - plan.epoch; }
+double plan_now(void) { return plan_clock() - plan->epoch; }
 
 /* ---- evaluation ---- */
 
@@ -58,7 +58,7 @@ static double locate(const track *k, double t, size_t *index, double *area)
     }
     size_t i = base + segment_at(k->start + base, count, x);
     *index = i;
-    *area = before + (k->area[i] + k->value[i] * (x - k->start[i]));
+    *area = before + (k->level[i].area + k->level[i].value * (x - k->start[i]));
     return laps;
 }
 
@@ -67,7 +67,7 @@ static double track_value(const track *k, double t)
     size_t i;
     double area;
     locate(k, t, &i, &area);
-    return k->value[i];
+    return k->level[i].value;
 }
 
 static double track_integral(const track *k, double t)
@@ -170,7 +170,7 @@ static int accumulated(const plan_device *d, int slot, double t, double *joules,
     for (size_t i = 0; i < d->replacement_count; i++) {
         const replacement *r = &d->replacements[i];
         if (r->slot != slot || (shown && r->device >= 0) || !open_at(&r->window, t)) continue;
-        if (r->device >= 0) return (size_t)r->device < plan.count && accumulated(&plan.devices[r->device], slot, t, joules, 1);
+        if (r->device >= 0) return (size_t)r->device < plan->count && accumulated(&plan->devices[r->device], slot, t, joules, 1);
         *joules = r->value;
         return !isnan(r->value);   /* not a number: none for now */
     }
@@ -194,7 +194,7 @@ double plan_counter_time(const plan_device *d, double t) { return last_update(t,
 
 /* ---- what is there ---- */
 
-const plan_set *plan_machine(void) { return &plan.machine.set; }
+const plan_set *plan_machine(void) { return &plan->machine.set; }
 
 static int suffers(const plan_device *d, int kind)
 {
@@ -210,48 +210,76 @@ int plan_asleep(const plan_device *d) { return suffers(d, ASLEEP); }
 int plan_count(const char *vendor)
 {
     int n = 0;
-    for (size_t i = 0; i < plan.count; i++) n += !strcmp(plan.devices[i].vendor, vendor) && !removed(&plan.devices[i]);
+    for (size_t i = 0; i < plan->count; i++) n += !strcmp(plan->devices[i].vendor, vendor) && !removed(&plan->devices[i]);
     return n;
 }
 
 const plan_device *plan_device_at(const char *vendor, int index)
 {
-    for (size_t i = 0; i < plan.count; i++)
-        if (!strcmp(plan.devices[i].vendor, vendor) && !removed(&plan.devices[i]) && index-- == 0) return &plan.devices[i];
+    for (size_t i = 0; i < plan->count; i++)
+        if (!strcmp(plan->devices[i].vendor, vendor) && !removed(&plan->devices[i]) && index-- == 0) return &plan->devices[i];
     return NULL;
 }
 
+static _Thread_local const plan_device *found;
+static _Thread_local const char *found_by, *found_value;
+
 const plan_device *plan_find(const char *vendor, const char *name, const char *value)
 {
-    for (size_t i = 0; i < plan.count; i++) {
-        const plan_device *d = &plan.devices[i];
+    /* Nearly always the one of the call before: a search among 64 devices costs more than what is asked for. */
+    if (found && !strcmp(found_by, name) && !strcmp(found_value, value) && !strcmp(found->vendor, vendor) && !removed(found))
+        return found;
+    for (size_t i = 0; i < plan->count; i++) {
+        const plan_device *d = &plan->devices[i];
         const char *text = strcmp(d->vendor, vendor) ? NULL : plan_text(&d->set, name);
-        if (text && !strcmp(text, value) && !removed(d)) return d;
+        if (!text || strcmp(text, value) || removed(d)) continue;
+        found_value = text;
+        found_by = name;
+        return found = d;
     }
     return NULL;
 }
 
 const plan_set *plan_properties(const plan_device *d) { return d ? &d->set : NULL; }
 
+/* Those of one kind that exist at the last refresh: kept, else 5,000 processes cost 5,000^2. */
+static _Thread_local struct {
+    const plan_device *of;
+    const char *kind;
+    double at;
+    const plan_set **rows;
+    size_t count, room;
+} present;
+
 int plan_rows(const plan_device *device, const char *kind)
 {
-    plan_device *d = (plan_device *)device;   /* keeps the list of those present, else 5,000 processes cost 5,000^2 */
-    if (!d->present_kind || strcmp(d->present_kind, kind) || d->present_at != plan_moment) {
-        d->present_count = 0;
-        d->present_at = plan_moment;
-        d->present_kind = NULL;
-        for (size_t i = 0; i < d->row_count; i++)
-            if (!strcmp(d->rows[i].kind, kind)) {
-                d->present_kind = d->rows[i].kind;
-                if (open_at(&d->rows[i].window, plan_moment)) d->present[d->present_count++] = &d->rows[i].set;
-            }
+    if (present.of == device && present.at == plan_moment && !strcmp(present.kind, kind)) return (int)present.count;
+    present.count = 0;
+    present.of = NULL;
+    if (present.room < device->row_count) {
+        free(present.rows);
+        present.rows = calloc(present.room = device->row_count, sizeof *present.rows);
+        if (!present.rows) abort();
     }
-    return (int)d->present_count;
+    for (size_t i = 0; i < device->row_count; i++)
+        if (!strcmp(device->rows[i].kind, kind)) {
+            present.kind = device->rows[i].kind;
+            present.of = device;
+            present.at = plan_moment;
+            if (open_at(&device->rows[i].window, plan_moment)) present.rows[present.count++] = &device->rows[i].set;
+        }
+    return (int)present.count;
 }
 
 const plan_set *plan_row(const plan_device *device, const char *kind, int index)
 {
-    return index >= 0 && index < plan_rows(device, kind) ? device->present[index] : NULL;
+    return index >= 0 && index < plan_rows(device, kind) ? present.rows[index] : NULL;
+}
+
+void plan_changed(void)
+{
+    found = NULL;
+    present.of = NULL;
 }
 
 /* ---- faults ---- */
@@ -333,7 +361,7 @@ static int apply(const plan_device *d, const char *call)
 int plan_fault(const plan_device *device, const char *call)
 {
     raw_wanted = 0;
-    int status = plan.machine.fault_count ? apply(&plan.machine, call) : 0;
+    int status = plan->machine.fault_count ? apply(&plan->machine, call) : 0;
     return status || !device ? status : apply(device, call);
 }
 

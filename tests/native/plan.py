@@ -10,13 +10,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from array import array
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
 from exporter.providers.simulated.device import Accumulator, Fault, Mean, SimulatedDevice
 from exporter.providers.simulated.machine import Machine
-from exporter.providers.simulated.physics import Segment, Track, Window
+from exporter.providers.simulated.physics import Track, Window
 
 NATIVE = Path(__file__).parent
 PLAN_SOURCES = (NATIVE / "plan.c", NATIVE / "plan_text.c")
@@ -24,17 +26,27 @@ PLAN_HEADERS = (NATIVE / "plan.h", NATIVE / "plan_model.h")
 LIBRARIES = {"nvidia": "libnvidia-ml.so.1", "plan": "libplan.so"}
 """File name by stand-in; `plan` is the evaluator alone. The library of AMD SMI is made by amdsmi_layout.py."""
 
+_LOOK_SECONDS = 0.002
+"""After which stand-ins have looked at the file again: plan_text.c."""
 _FLAGS = ("-std=c11", "-O2", "-g", "-fPIC", "-shared", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror")
 
 
 def write_plan(path: Path, machine: Machine) -> None:
-    """Put the machine's plan in place of `path` at one stroke: a stand-in that runs sees it at its next call."""
+    """Put the machine's plan in place of `path` at one stroke: stand-ins that run see it when this returns."""
     # Undecodable bytes of a text (surrogates) come out as the bytes that they stand for.
-    data = "".join(f"{line}\n" for line in _lines(machine)).encode("utf-8", "surrogateescape")
+    numbers = _Numbers()
+    text = "".join(f"{line}\n" for line in _lines(machine, numbers)).encode("utf-8", "surrogateescape")
+    head = f"plan 1\nnumbers {len(numbers.all)}\n".encode()
+    put_plan(path, head + text + b"\n" * (8 - (len(head) + len(text)) % 8) + numbers.all.tobytes())
+
+
+def put_plan(path: Path, data: bytes) -> None:
+    """Do the same with what a plan's file is to hold."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(handle, "wb") as file:
         file.write(data)
     Path(name).replace(path)
+    time.sleep(_LOOK_SECONDS)
 
 
 def build(name: str) -> Path:
@@ -107,21 +119,37 @@ def cache_directory(name: str) -> Path:
     return Path(base) / "gpu-exporter" / name
 
 
-def _lines(machine: Machine) -> Iterator[str]:
-    yield "plan 1"
+class _Numbers:
+    """The numbers of all tracks, those of equal parts once: the segments of a device's readings begin together."""
+
+    def __init__(self) -> None:
+        self.all = array("d")
+        self._places: dict[bytes, int] = {}
+
+    def place(self, part: "array[float]") -> int:
+        """Return where a part lies among them."""
+        data = part.tobytes()
+        place = self._places.get(data)
+        if place is None:
+            place = self._places[data] = len(self.all)
+            self.all.extend(part)
+        return place
+
+
+def _lines(machine: Machine, numbers: _Numbers) -> Iterator[str]:
     yield f"epoch {_number(machine.epoch)}"
     yield "machine"
     yield from _set(machine.texts, machine.numbers)
     yield from map(_fault, machine.faults)
     for device in machine.devices:
-        yield from _device(device)
+        yield from _device(device, numbers)
 
 
-def _device(d: SimulatedDevice) -> Iterator[str]:
+def _device(d: SimulatedDevice, numbers: _Numbers) -> Iterator[str]:
     yield f"device {d.vendor}"
     yield from _set(d.texts, d.numbers)
     for name, track in d.tracks.items():
-        yield f"t {name} {_track(track)}"
+        yield f"t {name} {_track(track, numbers)}"
     for name, reading in d.readings.items():
         if isinstance(reading, Mean):
             yield f"m {name} {reading.track} {_number(reading.window)} {_number(reading.period)}"
@@ -155,11 +183,18 @@ def _set(texts: Mapping[str, str], numbers: Mapping[str, float]) -> Iterator[str
         yield f"n {name} {_number(value)}"
 
 
-def _track(track: Track) -> str:
-    def pairs(segments: tuple[Segment, ...]) -> Iterator[str]:
-        return (f" {_number(s.seconds)} {_number(s.value)}" for s in segments)
-
-    return f"{len(track.prefix)} {len(track.period)}" + "".join((*pairs(track.prefix), *pairs(track.period)))
+def _track(track: Track, numbers: _Numbers) -> str:
+    starts, levels, whole = array("d"), array("d"), []
+    for part in (track.prefix, track.period):
+        seconds = area = 0.0
+        for segment in part:
+            starts.append(seconds)
+            levels.extend((area, segment.value))
+            seconds += segment.seconds
+            area += segment.value * segment.seconds
+        whole += [_number(seconds), _number(area)]
+    places = numbers.place(starts), numbers.place(levels)
+    return " ".join(map(str, (len(track.prefix), len(track.period), *places, *whole)))
 
 
 def _fault(f: Fault) -> str:

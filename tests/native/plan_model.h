@@ -12,12 +12,12 @@ typedef struct { double from, to, every, lasting; } window;
 typedef struct { const char *name; const char *text; double number; int numeric; } property;
 struct plan_set { property *items; size_t count; };
 
+struct level { double area, value; };
 typedef struct {
     const char *name;
     size_t prefix, period;     /* segments */
-    double *start;             /* of each segment; those of the period count from its own beginning */
-    double *area;              /* integral up to each segment, likewise */
-    double *value;
+    const double *start;       /* of each segment; those of the period count from its own beginning */
+    const struct level *level; /* of each segment; areas are integrals up to it, likewise */
     double prefix_seconds, prefix_area, period_seconds, period_area;
 } track;
 
@@ -50,13 +50,14 @@ struct plan_device {
     fault *faults; size_t fault_count;
     row *rows; size_t row_count;
     double energy_offset;
-    const plan_set **present; size_t present_count; const char *present_kind; double present_at;
 };
 
-typedef struct block { struct block *next; } block;
+typedef struct block { struct block *next; size_t size, used; } block;
 struct plan_state {
-    struct shared *shared;     /* what it looks at */
-    block *blocks;             /* what is its own, beside that */
+    int users;                 /* threads, and the process for the newest */
+    block *blocks;
+    char *file; size_t file_size;
+    const double *numbers; size_t number_count;
     plan_device machine;
     plan_device *devices;
     size_t count;
@@ -66,10 +67,15 @@ struct plan_state {
 };
 #pragma GCC visibility push(hidden)   /* a process may load the stand-ins of two vendors */
 
-/* Of each thread its own: one that waits for events does not disturb the readings of another. What was read of a plan is
- * shared, as a library has its memory once. */
-extern _Thread_local struct plan_state plan;
+/* The plan as the thread has seen it last: one that waits for events does not disturb the readings of another. What
+ * is in a plan does not change, so that all threads share it. */
+extern _Thread_local struct plan_state *plan;
 extern _Thread_local double plan_moment;   /* of the last refresh */
+
+double plan_clock(void);
+
+/* The thread has another plan: what it remembers of the one before is void. */
+void plan_changed(void);
 
 const track *plan_track(const plan_device *device, const char *name);
 

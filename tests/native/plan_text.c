@@ -1,11 +1,16 @@
-/* Reads plans; the text is written by tests/native/plan.py, one item a line:
+/* Reads plans; they are written by tests/native/plan.py: text, one item a line, and after it the numbers of the tracks,
+ * which are used where the file is mapped.
  *
  *   plan 1                                  first line
+ *   numbers COUNT                           second line: so many 8-byte floating point numbers end the file
  *   epoch SECONDS                           CLOCK_MONOTONIC at the plan's time zero
  *   machine | device VENDOR                 what follows belongs to it
  *   x NAME TEXT                             text property (\\ and \n escaped)
  *   n NAME NUMBER                           number
- *   t NAME PREFIX PERIOD (SECONDS VALUE)..  track: PREFIX segments once, then PERIOD segments for ever
+ *   t NAME PREFIX PERIOD START LEVEL SECONDS AREA SECONDS AREA
+ *                                           track: PREFIX segments once, then PERIOD segments for ever; the numbers from
+ *                                           START are their starts, those from LEVEL pairs of integral and value;
+ *                                           length and integral of the prefix, and of the period
  *   m NAME TRACK WINDOW PERIOD              reading: mean of a track, as a sensor takes it
  *   i NAME TRACK START                      reading: integral of a track
  *   o NAME <window> VALUE                   reading replaced while the window is open
@@ -23,27 +28,40 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-_Thread_local struct plan_state plan;
+/* A plan that was replaced is seen this much later at most: to look at the file costs as much as many a call. */
+#define LOOK_SECONDS 0.001
+#define BLOCK_BYTES 65536
+
+static struct plan_state none;
+static struct plan_state *newest = &none;
+static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
+
+_Thread_local struct plan_state *plan = &none;
 _Thread_local double plan_moment;
+static _Thread_local double looked_at = -INFINITY;
 
-/* What was read of a plan: whoever is the last to look at it frees it. */
-struct shared { struct plan_state plan; size_t users; };
-static struct shared *newest;
-static pthread_mutex_t sharing = PTHREAD_MUTEX_INITIALIZER;
-
-/* Memory of a plan is freed as a whole when the plan is replaced. */
+/* Memory of a plan is freed as a whole. It is none of malloc's: what is kept there would count as the program's. */
 static void *keep(size_t bytes)
 {
-    block *b = calloc(1, sizeof(block) + bytes);
-    if (!b) abort();
-    b->next = plan.blocks;
-    plan.blocks = b;
-    return b + 1;
+    bytes = (bytes + 15) / 16 * 16;
+    block *b = plan->blocks;
+    if (!b || b->size - b->used < bytes) {
+        size_t size = sizeof(block) + 16 + bytes > BLOCK_BYTES ? sizeof(block) + 16 + bytes : BLOCK_BYTES;
+        b = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (b == MAP_FAILED) abort();
+        *b = (block){plan->blocks, size, (sizeof(block) + 15) / 16 * 16};
+        plan->blocks = b;
+    }
+    void *kept = (char *)b + b->used;
+    b->used += bytes;
+    return kept;
 }
 
 static void *grow(void *old, size_t count, size_t size)
@@ -54,27 +72,16 @@ static void *grow(void *old, size_t count, size_t size)
     return new;
 }
 
-static void release(block *blocks)
+static void release(struct plan_state *old)
 {
-    while (blocks) {
-        block *next = blocks->next;
-        free(blocks);
-        blocks = next;
+    if (old == &none || --old->users) return;
+    while (old->blocks) {
+        block *next = old->blocks->next;
+        munmap(old->blocks, old->blocks->size);
+        old->blocks = next;
     }
-}
-
-static void leave(struct shared *s)
-{
-    if (!s || --s->users) return;
-    release(s->plan.blocks);
-    free(s);
-}
-
-static void forget(void)
-{
-    release(plan.blocks);
-    leave(plan.shared);
-    memset(&plan, 0, sizeof plan);
+    if (old->file) munmap(old->file, old->file_size);
+    free(old);
 }
 
 int plan_reading_order(const void *a, const void *b)
@@ -137,35 +144,25 @@ static void put(plan_set *set, const char *name, const char *text, int numeric)
     set->items[set->count++] = (property){name, text, numeric ? strtod(text, NULL) : 0, numeric};
 }
 
-static void read_track(plan_device *d, char *at)
+static int read_track(plan_device *d, char *at)
 {
     track k = {.name = word(&at)};
     k.prefix = (size_t)number(&at);
     k.period = (size_t)number(&at);
-    size_t n = k.prefix + k.period;
-    k.start = keep(n * sizeof(double));
-    k.area = keep(n * sizeof(double));
-    k.value = keep(n * sizeof(double));
-    double seconds = 0, area = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (i == k.prefix) {
-            k.prefix_seconds = seconds;
-            k.prefix_area = area;
-            seconds = area = 0;
-        }
-        k.start[i] = seconds;
-        k.area[i] = area;
-        double lasts = number(&at);
-        k.value[i] = number(&at);
-        seconds += lasts;
-        area += k.value[i] * lasts;
-    }
-    k.period_seconds = seconds;
-    k.period_area = area;
+    size_t start = (size_t)number(&at), level = (size_t)number(&at), n = k.prefix + k.period;
+    size_t room = plan->number_count;
+    if (!k.period || start > room || n > room - start || level > room || 2 * n > room - level) return -1;
+    k.start = plan->numbers + start;
+    k.level = (const struct level *)(plan->numbers + level);
+    k.prefix_seconds = number(&at);
+    k.prefix_area = number(&at);
+    k.period_seconds = number(&at);
+    k.period_area = number(&at);
     d->tracks = grow(d->tracks, d->track_count, sizeof k);
     d->tracks[d->track_count++] = k;
     d->readings = grow(d->readings, d->reading_count, sizeof(reading));
     d->readings[d->reading_count++] = (reading){k.name, TRACK, d->track_count - 1, 0, 0};
+    return 0;
 }
 
 static size_t track_index(const plan_device *d, const char *name)
@@ -251,23 +248,40 @@ static void sort_sets(plan_device *d)
         if (d->rows[i].set.count) qsort(d->rows[i].set.items, d->rows[i].set.count, sizeof(property), plan_property_order);
 }
 
-static int parse(char *text)
+/* Finds the numbers at the end of the file; returns how many bytes they are. */
+static size_t tail_bytes(const char *file, size_t size)
 {
+    size_t head = sizeof "plan 1\nnumbers " - 1, count = 0;
+    if (size > head && !strncmp(file, "plan 1\nnumbers ", head))
+        for (const char *digit = file + head; digit < file + size && *digit >= '0' && *digit <= '9'; digit++)
+            count = 10 * count + (size_t)(*digit - '0');
+    size_t bytes = count * sizeof(double);
+    if (count > size || bytes >= size || (size - bytes) % sizeof(double)) return 0;
+    plan->numbers = (const double *)(file + size - bytes);
+    plan->number_count = count;
+    return bytes;
+}
+
+static int parse(void)
+{
+    char *text = plan->file;
+    size_t size = plan->file_size;
+    text[size - 1 - tail_bytes(text, size)] = 0;   /* a line end */
     if (strncmp(text, "plan 1\n", 7)) return -1;
-    plan_device *d = &plan.machine;
+    plan_device *d = &plan->machine;
     plan_set *set = &d->set;
     for (char *line = text, *next; line && *line; line = next) {
         next = strchr(line, '\n');
         if (next) *next++ = 0;
         char *at = line, *what = word(&at);
-        if (line == text) continue;
+        if (line == text || !strcmp(what, "numbers")) continue;
         if (!strcmp(what, "epoch")) {
-            plan.epoch = number(&at);
+            plan->epoch = number(&at);
         } else if (!strcmp(what, "machine")) {
             set = &d->set;
         } else if (!strcmp(what, "device")) {
-            plan.devices = grow(plan.devices, plan.count, sizeof *d);
-            d = &plan.devices[plan.count++];
+            plan->devices = grow(plan->devices, plan->count, sizeof *d);
+            d = &plan->devices[plan->count++];
             memset(d, 0, sizeof *d);
             d->vendor = word(&at);
             set = &d->set;
@@ -281,7 +295,7 @@ static int parse(char *text)
             char *name = word(&at);
             put(set, name, *what == 'x' ? unescape(at) : at, *what == 'n');
         } else if (!strcmp(what, "t")) {
-            read_track(d, at);
+            if (read_track(d, at)) return -1;
         } else if (!strcmp(what, "m")) {
             read_reading(d, at, MEAN);
         } else if (!strcmp(what, "i")) {
@@ -304,36 +318,22 @@ static int parse(char *text)
             return -1;
         }
     }
-    sort_sets(&plan.machine);
-    for (size_t i = 0; i < plan.count; i++) sort_sets(&plan.devices[i]);
+    sort_sets(&plan->machine);
+    for (size_t i = 0; i < plan->count; i++) sort_sets(&plan->devices[i]);
     return 0;
 }
 
-static void own_list(plan_device *d)
+/* Maps the file; what is written to the text, the ends of words, stays in this process. */
+static int map(const char *path)
 {
-    d->present = keep((d->row_count + 1) * sizeof *d->present);
-}
-
-static struct shared *keep_apart(void)
-{
-    struct shared *s = malloc(sizeof *s);
-    if (!s) abort();
-    *s = (struct shared){plan, 1};
-    memset(&plan, 0, sizeof plan);
-    return s;
-}
-
-static char *whole_file(int fd, size_t size)
-{
-    char *text = keep(size + 1);
-    size_t got = 0;
-    while (got < size) {
-        ssize_t n = read(fd, text + got, size - got);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return NULL;
-        got += (size_t)n;
-    }
-    return text;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    plan->file_size = fstat(fd, &plan->seen) ? 0 : (size_t)plan->seen.st_size;
+    void *file = plan->file_size ? mmap(NULL, plan->file_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+    close(fd);
+    if (file == MAP_FAILED) return -1;
+    plan->file = file;
+    return 0;
 }
 
 static int same_file(const struct stat *a, const struct stat *b)
@@ -342,48 +342,47 @@ static int same_file(const struct stat *a, const struct stat *b)
            a->st_mtim.tv_nsec == b->st_mtim.tv_nsec && a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
 }
 
-/* Read the plan and let all threads have it. */
-static int publish(const char *path)
+/* Gives the thread a plan in the place of its own. */
+static void take(struct plan_state *fresh)
 {
-    struct stat now;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return -1;
-    char *text = fstat(fd, &now) ? NULL : whole_file(fd, (size_t)now.st_size);
-    close(fd);
-    if (!text || parse(text)) return -1;
-    plan.seen = now;
-    plan.loaded = 1;
-    leave(newest);
-    newest = keep_apart();
-    return 0;
+    fresh->users++;
+    release(plan);
+    plan = fresh;
+    plan_changed();
 }
 
-/* Look at the newest plan: what is asked of a device changes what it keeps, so devices are copied. */
-static void look(void)
+/* Loads the file into a plan of its own, which becomes the newest. */
+static int load(const char *path)
 {
-    plan = newest->plan;
-    plan.shared = newest;
-    plan.blocks = NULL;
-    newest->users++;
-    plan.devices = keep(plan.count * sizeof *plan.devices);
-    if (plan.count) memcpy(plan.devices, newest->plan.devices, plan.count * sizeof *plan.devices);
-    own_list(&plan.machine);
-    for (size_t i = 0; i < plan.count; i++) own_list(&plan.devices[i]);
+    struct plan_state *fresh = calloc(1, sizeof *fresh);
+    if (!fresh) abort();
+    take(fresh);
+    release(newest);
+    newest = &none;
+    if (map(path) || parse()) {
+        take(&none);
+        return -1;
+    }
+    fresh->users++;
+    newest = fresh;
+    return 0;
 }
 
 int plan_refresh(void)
 {
-    const char *path = getenv("GPU_EXPORTER_PLAN");
-    struct stat now;
-    if (!path || stat(path, &now)) return -1;
-    if (!plan.loaded || !same_file(&now, &plan.seen)) {
-        pthread_mutex_lock(&sharing);
-        forget();
-        int failed = newest && same_file(&now, &newest->plan.seen) ? 0 : publish(path);
-        if (failed) forget();
-        else look();
-        pthread_mutex_unlock(&sharing);
-        if (failed) return -1;
+    double now = plan_clock();
+    if (now - looked_at >= LOOK_SECONDS) {
+        const char *path = getenv("GPU_EXPORTER_PLAN");
+        struct stat seen;
+        looked_at = -INFINITY;
+        if (!path || stat(path, &seen)) return -1;
+        pthread_mutex_lock(&changing);
+        int status = 0;
+        if (newest == &none || !same_file(&seen, &newest->seen)) status = load(path);
+        else if (plan != newest) take(newest);
+        pthread_mutex_unlock(&changing);
+        if (status) return status;
+        looked_at = now;
     }
     plan_moment = plan_now();
     return 0;

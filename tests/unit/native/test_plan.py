@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from exporter.providers.simulated.catalogue import MODELS
 from exporter.providers.simulated.machine import Machine
 from exporter.providers.simulated.scenario import load_scenario
-from tests.native.plan import build, write_plan
+from tests.native.plan import build, put_plan, write_plan
 
 SECONDS = st.floats(0.01, 50.0).map(lambda x: round(x, 3))
 TIMES = st.floats(0.0, 500.0) | st.integers(0, 5000).map(lambda n: n / 10) | st.floats(0.0, 1e8)
@@ -279,11 +279,19 @@ def test_a_replaced_plan_is_seen_and_energies_go_on(plan_path: Path, library: ct
     assert library.plan_power(handle, t + 10, 1.0, 0.1) == pytest.approx(100)
 
 
-@pytest.mark.parametrize("text", ["", "plan 2\n", "something else\n", "plan 1\nnonsense\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "plan 2\n",
+        "something else\n",
+        "plan 1\nnonsense\n",
+        "plan 1\nnumbers 1\ndevice nvidia\nt power_watts 0 1 0 0 0 0 1 5\n\n1234567",
+        "plan 1\nnumbers 99999999999999999999\ndevice nvidia\nt power_watts 0 1 0 0 0 0 1 5\n",
+    ],
+)
 def test_a_file_that_is_no_plan_is_refused(plan_path: Path, library: ctypes.CDLL, text: str) -> None:
-    fresh = plan_path.with_name("fresh")
-    fresh.write_text(text)
-    fresh.replace(plan_path)
+    put_plan(plan_path, text.encode())
     assert library.plan_refresh() == -1
     write_plan(plan_path, scenario([{"model": "T4"}]))
     assert library.plan_refresh() == 0
@@ -292,6 +300,9 @@ def test_a_file_that_is_no_plan_is_refused(plan_path: Path, library: ctypes.CDLL
 
 def test_a_missing_plan_is_refused(plan_path: Path, library: ctypes.CDLL) -> None:
     plan_path.unlink(missing_ok=True)
+    end = time.monotonic() + 30
+    while library.plan_refresh() == 0:  # it looks at the file each millisecond
+        assert time.monotonic() < end
     assert library.plan_refresh() == -1
 
 
