@@ -43,7 +43,7 @@ EVERYTHING = Config(
         release_seconds=60.0,
         exit_after_seconds=60.0,
     ),
-    metrics=MetricsConfig(disable=("gpu_*",), created=True),
+    metrics=MetricsConfig(disable=("gpu_*",), created=True, links="each"),
     processes=ProcessesConfig(top=1, labels=("user",), minimum_bytes=1),
     attribution=AttributionConfig(
         enabled=False,
