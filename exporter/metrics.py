@@ -7,9 +7,10 @@ keyed by the value itself for one label, by a tuple for several.
 import enum
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, TypeVar
+
+import msgspec
 
 from exporter import __version__
 from exporter.model import (
@@ -52,8 +53,7 @@ class Block(enum.StrEnum):
     EXPORTER = "exporter"
 
 
-@dataclass(frozen=True, slots=True)
-class MetricSpec(Generic[T]):
+class MetricSpec(msgspec.Struct, Generic[T], frozen=True):
     """One family. `name` is as exposed, with its unit and `_total`; `help` is one sentence."""
 
     name: str

@@ -1,9 +1,10 @@
 """What the rows of each table read in a World, and the labels that every series of the table carries."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from exporter.metrics import (
     DEVICE_LABELS,
@@ -42,8 +43,7 @@ Base = tuple[str, ...]
 """Values of a table's labels, in their order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table(Generic[T]):
+class Table(msgspec.Struct, Generic[T], frozen=True):
     specs: tuple[MetricSpec[T], ...]
     labels: tuple[str, ...]
     subjects: Callable[[World], Iterable[tuple[Base, T]]]
