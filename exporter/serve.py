@@ -23,6 +23,7 @@ from exporter.fleet import Fleet
 from exporter.journal import Journal, opened, places
 from exporter.supervision import orphans
 from exporter.supervision.attributor import Attributor
+from exporter.supervision.need import TERMS, Terms
 from exporter.supervision.requests import providers, wanted, worker_requests
 from exporter.supervision.supervisor import Supervisor
 from exporter.systemd import Systemd
@@ -44,19 +45,20 @@ LASTING_FAILURE = 3
 """The exit code after a failure that the exporter was told not to outlast."""
 
 
-def serve(config: Config, read: Callable[[], Config]) -> int:
+def serve(config: Config, read: Callable[[], Config], terms: Terms = TERMS) -> int:
     """Serve until SIGTERM or SIGINT. `read` reads the configuration again, or raises ConfigError.
 
-    Returns the exit code: 0, 1 when it could not serve, or LASTING_FAILURE. Raises ConfigError.
+    `terms`: when there is to be an agent of attribution. Returns the exit code: 0, 1 when it could not serve, or
+    LASTING_FAILURE. Raises ConfigError.
     """
     guard = None if config.web.config_file is None else _guard(config.web.config_file)
     with asyncio.Runner() as runner:
-        code = runner.run(_serve(config, read, guard))
+        code = runner.run(_serve(config, read, guard, terms))
         _ignore_signals(runner.get_loop())
     return code
 
 
-async def _serve(config: Config, read: Callable[[], Config], guard: "Guard | None") -> int:
+async def _serve(config: Config, read: Callable[[], Config], guard: "Guard | None", terms: Terms) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in _ENDS:
@@ -67,7 +69,7 @@ async def _serve(config: Config, read: Callable[[], Config], guard: "Guard | Non
     fleet = Fleet(wanted(config), config.sampling, config.processes, config.attribution)
     count(fleet, names)
     supervisor = Supervisor(fleet, worker_requests(config), config.sampling, config.workers)
-    attributor = attributor_of(fleet, config)
+    attributor = attributor_of(fleet, config, terms)
     journal = opened(fleet, places(config.journal, os.environ))
     pages = Pages(fleet, supervisor, journal, config)
     handler = build(

@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from exporter.attribution.source import NothingToAskError, Question, SourceError
+from exporter.attribution.source import NOT_YET, NothingToAskError, Question, SourceError
 
 PATIENCE_SECONDS = 1.0
 """An answer waits so long for a source; a source that once took longer is not waited for until it is quick again."""
-NOT_YET = "it has not answered yet"
 SILENT_SECONDS = 60.0
 """What a source said is dropped when it has said nothing since for so long, although it was asked."""
 

@@ -7,6 +7,9 @@ import msgspec
 
 from exporter.model import Device, PartitionSample, Workload
 
+NOT_YET = "it has not answered yet"
+"""The reason of a source that is down because it was only just started."""
+
 
 class Process(msgspec.Struct, frozen=True, omit_defaults=True):
     """One process that a provider lists; `started` as in model.ProcessSample."""

@@ -5,9 +5,10 @@ import time
 from exporter.config import Config
 from exporter.fleet import Fleet
 from exporter.supervision.attributor import Attributor
+from exporter.supervision.need import TERMS, Terms
 
 
-def attributor_of(fleet: Fleet, config: Config) -> Attributor:
+def attributor_of(fleet: Fleet, config: Config, terms: Terms = TERMS) -> Attributor:
     """Return what asks and tells; it starts nothing yet, and needs a running event loop."""
     return Attributor(
         lambda: fleet.world(time.monotonic()),
@@ -15,4 +16,5 @@ def attributor_of(fleet: Fleet, config: Config) -> Attributor:
         config.attribution,
         config.sampling.processes_seconds,
         lambda count: fleet.abandoned(count, "agents"),
+        terms=terms,
     )

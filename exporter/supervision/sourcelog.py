@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from exporter.attribution.asker import NOT_YET
+from exporter.attribution.source import NOT_YET
 from exporter.model import SourceStatus
 
 QUIET_SECONDS = 600.0

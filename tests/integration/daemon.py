@@ -142,16 +142,17 @@ def running(
     log: Path,
     env: Mapping[str, str] | None = None,
     python: str = sys.executable,
+    module: str = "exporter",
     ready: bool = True,
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[Daemon]:
     """Start `gpu-exporter serve` with these arguments on a port that the kernel chooses, and stop it at the end.
 
     `log`: file for its standard output and error. `env`: added to the environment. `python`: the interpreter, for
-    environments with other packages. `ready`: wait until /-/ready says so, else only until it listens.
-    `tls`: what it is asked with, where it serves HTTPS.
+    environments with other packages. `module`: what is run in place of the command. `ready`: wait until /-/ready says
+    so, else only until it listens. `tls`: what it is asked with, where it serves HTTPS.
     """
-    command = [python, "-m", "exporter", "serve", "--web.listen-address=127.0.0.1:0", *arguments]
+    command = [python, "-m", module, "serve", "--web.listen-address=127.0.0.1:0", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
     with log.open("wb") as out:
         process = subprocess.Popen(

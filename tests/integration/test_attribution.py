@@ -202,3 +202,25 @@ def test_nobody_looks_while_there_is_no_gpu(start_daemon: StartDaemon) -> None:
     time.sleep(2)  # as above
     assert daemon.agents() == []
     assert "gpu_exporter_attribution_up" not in daemon.scrape()
+
+
+def test_agent_leaves_when_it_has_nothing_to_do_and_comes_back(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    place = {**host(tmp_path), "pod_logs": None, "job_files": None}
+    ollama = next(n for n, case in enumerate(CASES) if case.key == "service/ollama.service")
+    config = write_config(tmp_path, place, {"model": "H100-SXM", "processes": [running(ollama)]})
+    daemon = start_daemon(f"--config.file={config}", module="tests.integration.hasty")
+    daemon.scrape_until(lambda page: page.all("gpu_process_info", systemd_unit="ollama.service") != [])
+    first = agent(daemon)
+    daemon.until(lambda: daemon.agents() == [])
+    # What it said stands.
+    page = daemon.scrape()
+    assert sources(page) == {"proc": 1}
+    assert reason(page, "proc") == ""
+    assert page.value("gpu_process_info", systemd_unit="ollama.service") == 1
+
+    write_process(Path(place["proc"]), FIRST + ollama, "0::/system.slice/llm.service\n")
+    page = daemon.scrape_until(lambda page: page.all("gpu_process_info", systemd_unit="llm.service") != [])
+    assert sources(page) == {"proc": 1}
+    assert agent(daemon) != first
+    daemon.until(lambda: daemon.agents() == [])
+    assert "source of attribution" not in daemon.log

@@ -12,6 +12,7 @@ from random import Random
 
 import pytest
 
+from exporter.attribution.source import NOT_YET
 from exporter.config import AttributionConfig
 from exporter.model import (
     Attribution,
@@ -25,9 +26,16 @@ from exporter.model import (
     World,
 )
 from exporter.supervision.attributor import Attributor
+from exporter.supervision.need import TERMS, Terms
 from tests.integration.freezer import freezer
+from tests.integration.hasty import HASTY
 from tests.integration.supervised import in_loop, is_alive
 from tests.unit.attribution.hosts import write_host, write_process
+
+BRISK = TERMS._replace(tick_seconds=0.1)
+STAYS = BRISK._replace(quiet_seconds=60.0)
+PATIENT = 20.0
+"""Seconds: on a busy machine the start of an agent may take one."""
 
 
 def world(*processes: ProcessSample) -> World:
@@ -43,21 +51,27 @@ EMPTY = World(snapshots=(Snapshot(provider="nvidia", up=False, wanted=True, reas
 
 
 class Host:
-    def __init__(self, config: AttributionConfig, module: str) -> None:
+    def __init__(self, config: AttributionConfig, module: str, terms: Terms, deadline: float) -> None:
         self.world = world()
         self.published: list[Attribution] = []
+        self.published_at = 0.0
         self.abandoned = 0
         self.attributor = Attributor(
             lambda: self.world,
-            self.published.append,
+            self.publish,
             config,
-            1.0,
+            terms.tick_seconds,
             self.count,
+            terms=terms,
             module=module,
-            deadline=1.0,
+            deadline=deadline,
             most_abandoned=2,
             random=Random(1),
         )
+
+    def publish(self, attribution: Attribution) -> None:
+        self.published.append(attribution)
+        self.published_at = time.monotonic()
 
     def count(self, abandoned: int) -> None:
         self.abandoned = abandoned
@@ -79,13 +93,16 @@ class Host:
 
 @contextlib.asynccontextmanager
 async def host(
-    config: AttributionConfig | None = None, module: str = "exporter.attribution.agent"
+    config: AttributionConfig | None = None,
+    module: str = "exporter.attribution.agent",
+    terms: Terms = BRISK,
+    deadline: float = 1.0,
 ) -> AsyncIterator[Host]:
-    made = Host(config or AttributionConfig(kubelet_socket=None, pod_logs=None), module)
+    made = Host(config or AttributionConfig(kubelet_socket=None, pod_logs=None), module, terms, deadline)
     run = asyncio.create_task(made.attributor.run())
     try:
         yield made
-        assert not run.done()
+        assert run.done() == (config is not None and not config.enabled)
     finally:
         pid = made.attributor.agent_pid
         began = time.monotonic()
@@ -254,3 +271,124 @@ async def test_it_is_not_started_where_it_is_off() -> None:
         await asyncio.sleep(1.2)
         assert made.attributor.agent_pid is None
         assert made.published == []
+
+
+OLLAMA = "0::/system.slice/ollama.service\n"
+
+
+def owners(made: Host) -> dict[int, str]:
+    """Return the workload of each process by its pid, as it was told last."""
+    found = made.published[-1].owners if made.published else ()
+    return {owner.pid: "" if owner.workload is None else owner.workload.key for owner in found}
+
+
+@in_loop
+async def test_agent_without_anything_to_do_leaves_and_what_it_said_stands(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "exporter")
+    proc = write_host(tmp_path)
+    for pid in (77, 78):
+        write_process(proc, pid, OLLAMA)
+    config = AttributionConfig(kubelet_socket=None, pod_logs=None, proc=str(proc))
+    async with host(config, terms=HASTY._replace(kept_seconds=0.5), deadline=PATIENT) as made:
+        made.world = world(ProcessSample(pid=77, started=5000))
+        await made.until(lambda: owners(made) == {77: "service/ollama.service"})
+        first, said = made.attributor.agent_pid, len(made.published)
+        await made.until(lambda: made.attributor.agent_pid is None)
+        assert first is not None
+        assert not is_alive(first)
+
+        # Another process calls it back, and one that is gone is forgotten.
+        await asyncio.sleep(1)
+        assert len(made.published) == said
+        made.world = world(ProcessSample(pid=78, started=5000))
+        await made.until(lambda: owners(made) == {78: "service/ollama.service"})
+        await made.until(lambda: made.attributor.agent_pid is None)
+
+        # Nobody asks anything else: it looks again by itself, and stays where it finds something else.
+        write_process(proc, 78, "0::/system.slice/sshd.service\n")
+        await made.until(lambda: owners(made) == {78: "service/sshd.service"})
+        await made.until(lambda: made.attributor.agent_pid is None)
+        assert time.monotonic() - made.published_at > HASTY.quiet_seconds
+        assert all(status.up for each in made.published for status in each.sources)
+        assert all(each.owners for each in made.published[said - 1 :])
+    assert caplog.records == []
+
+
+@in_loop
+async def test_agent_stays_where_a_source_changes_by_itself(tmp_path: Path) -> None:
+    proc, jobs = write_host(tmp_path), tmp_path / "jobs"
+    jobs.mkdir()
+    config = AttributionConfig(kubelet_socket=None, pod_logs=None, proc=str(proc), job_files=str(jobs))
+    async with host(config, terms=HASTY, deadline=PATIENT) as made:
+        await made.until(lambda: len(made.sources) == 2)
+        pid = made.attributor.agent_pid
+        await asyncio.sleep(1.5)
+        (jobs / "0").write_text("4711\n")
+        await made.until(lambda: made.published[-1].unplaced_devices == 1)
+        assert made.attributor.agent_pid == pid is not None
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [STAYS._replace(age_seconds=0.5), STAYS._replace(measure_seconds=0.5, memory_bytes=1)],
+    ids=["age", "memory"],
+)
+@in_loop
+async def test_agent_that_is_old_or_large_is_replaced_and_nobody_sees_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, terms: Terms
+) -> None:
+    caplog.set_level(logging.INFO, "exporter")
+    proc, jobs = write_host(tmp_path), tmp_path / "jobs"
+    write_process(proc, 77, OLLAMA)
+    jobs.mkdir()
+    config = AttributionConfig(kubelet_socket=None, pod_logs=None, proc=str(proc), job_files=str(jobs))
+    async with host(config, terms=terms, deadline=PATIENT) as made:
+        made.world = world(ProcessSample(pid=77, started=5000))
+        await made.until(lambda: bool(owners(made)) and len(made.sources) == 2)
+        first, said = made.attributor.agent_pid, len(made.published)
+        await made.until(lambda: made.attributor.agent_pid not in (None, first))
+        second = made.attributor.agent_pid
+        await made.until(lambda: made.attributor.agent_pid not in (None, second))
+        assert made.published[said:] == [], "each told the same as the one before"
+    assert {record.message for record in caplog.records} == {"the process that asks is replaced"}
+
+
+@in_loop
+async def test_what_was_said_stands_for_a_while_when_the_agent_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPU_EXPORTER_UNRULY", f"answer, then exit:{tmp_path}/trace")
+    async with host(module=UNRULY, terms=HASTY._replace(kept_seconds=1.0), deadline=PATIENT) as made:
+        await made.until(lambda: made.sources == (SourceStatus(source="proc", up=True),))
+        await made.until(lambda: made.attributor.agent_pid is None)
+        await made.reason("it ended with 3")
+        assert owners(made) == {77: ""}
+        await made.until(lambda: owners(made) == {})
+
+
+@in_loop
+async def test_agent_that_takes_the_place_of_another_is_heard_when_it_knows_as_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GPU_EXPORTER_UNRULY", "late")
+    async with host(module=UNRULY, terms=STAYS._replace(age_seconds=0.5), deadline=PATIENT) as made:
+        await made.until(lambda: owners(made) == {77: ""})
+        said = len(made.published)
+        for _ in range(2):
+            pid = made.attributor.agent_pid
+            await made.until(lambda pid=pid: made.attributor.agent_pid not in (None, pid))
+        assert [len(each.owners) for each in made.published] == [0, 1]
+        assert said == 2
+
+
+@in_loop
+async def test_source_that_does_not_answer_any_more_is_said_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPU_EXPORTER_UNRULY", f"answer, then silent:{tmp_path}/trace")
+    async with host(module=UNRULY, terms=STAYS._replace(age_seconds=2.0)) as made:
+        await made.until(lambda: owners(made) == {77: ""})
+        await made.reason(NOT_YET)
+        assert owners(made) == {}

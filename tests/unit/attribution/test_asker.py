@@ -6,8 +6,8 @@ from queue import Queue
 
 import pytest
 
-from exporter.attribution.asker import NOT_YET, PATIENCE_SECONDS, SILENT_SECONDS, Asker, Told
-from exporter.attribution.source import Held, NothingToAskError, Question, SourceError
+from exporter.attribution.asker import PATIENCE_SECONDS, SILENT_SECONDS, Asker, Told
+from exporter.attribution.source import NOT_YET, Held, NothingToAskError, Question, SourceError
 from exporter.model import Device
 
 LONG = 10.0

@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from exporter.attribution.asker import NOT_YET
+from exporter.attribution.source import NOT_YET
 from exporter.model import SourceStatus
 from exporter.supervision.sourcelog import QUIET_SECONDS, SourceLog
 
