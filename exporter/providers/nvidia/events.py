@@ -8,7 +8,7 @@ library at once, which NVML allows, by these rules:
 - Each GPU has a set of its own: of one for all, "GPU is lost" would not say whose.
 - No lock is held over a call into the library, and neither thread waits for the other, but for a moment at the end.
 - The listening thread goes round when it is asked to, a moment later: after a pass that read the state, which is what
-  tells of errors, and when a GPU is lost. The driver keeps what it reports until then.
+  tells of errors, and when a GPU is lost. On Linux the driver keeps each error with its code until then.
 - The library is shut down after the thread has ended, or not at all.
 """
 
@@ -29,7 +29,7 @@ KIND = "xid"
 EVENTS = "error_events"
 _XID = 0x8  # nvmlEventTypeXidCriticalError
 _PAUSE_SECONDS = 0.5  # lets the pass end that has asked for a round
-_WAIT_MILLISECONDS = 1
+_WAIT_MILLISECONDS = 1  # 0 is for ever
 _MOST_AT_ONCE = 256  # of one GPU in one round: another gets its turn, whatever one of them reports
 _MOST_CODES = 64  # of one GPU between two of its reads; more are left out, which fails the reading
 _DEAF_SECONDS = 60.0
@@ -204,14 +204,12 @@ class XidListener:
         for _ in range(_MOST_AT_ONCE):
             if ear.dropped or self._stop.is_set():
                 return
-            try:
-                event = self._nvml.beside("nvmlEventSetWait_v2", ear.events, _WAIT_MILLISECONDS)
-            except BrokenError as error:
-                if error.code == TIMEOUT:
-                    return
-                raise
-            if event.eventType & _XID:
-                yield str(event.eventData)
+            event = self._nvml.event(ear.events, _WAIT_MILLISECONDS)
+            if event is None:
+                return
+            kind, data = event
+            if kind & _XID:
+                yield str(data)
 
     def _end(self, key: str, ear: _Ear) -> None:
         with self._lock:

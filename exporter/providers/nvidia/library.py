@@ -1,5 +1,7 @@
 """How does a call into NVML end? With a value, or with one of a few outcomes that the provider acts upon."""
 
+import ctypes
+import struct
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, NoReturn
@@ -51,6 +53,11 @@ _WORDS = {
     20: "out of memory",
     _UNKNOWN: "unknown error",
 }
+
+
+# The GPU, type and data of an event, and the instance that it is of.
+_EVENT = struct.Struct("<8xQQ8x")
+_EVENT_ROOM = ctypes.c_uint64 * (_EVENT.size // 8)
 
 
 class AbsentError(Exception):
@@ -170,6 +177,32 @@ class Nvml:
         if status:
             raise_outcome(status)
         return answers(room)
+
+    def event(self, events: Any, milliseconds: int) -> tuple[int, int] | None:
+        """Return type and data of the next event of a set, or None where none comes in time. Raises what `call` raises.
+
+        For a thread of its own, as `beside`. Past pynvml as `fields`, since nearly always there is none: its error is
+        made and raised and caught for each GPU of each round.
+        """
+        if not self._is_binding:
+            try:
+                event = self.beside("nvmlEventSetWait_v2", events, milliseconds)
+            except BrokenError as error:
+                if error.code == TIMEOUT:
+                    return None
+                raise
+            return event.eventType, event.eventData
+        room = _EVENT_ROOM()
+        try:
+            status = self._library.nvmlLib.nvmlEventSetWait_v2(events, room, milliseconds)
+        except AttributeError:
+            status = FUNCTION_NOT_FOUND
+        if status == TIMEOUT:
+            return None
+        if status:
+            raise_outcome(status)
+        kind, data = _EVENT.unpack(room)
+        return kind, data
 
     def make(self, structure: str) -> Any:
         """Return a new structure of pynvml's, for a function that fills one in. Raises AbsentError."""

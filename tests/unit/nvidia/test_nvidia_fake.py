@@ -100,6 +100,12 @@ def test_a_field_is_laid_out_as_the_binding_has_it() -> None:
     assert ctypes.sizeof(value) == fields._ASKED.size == fields._ANSWERED.size
 
 
+def test_an_event_is_laid_out_as_the_binding_has_it() -> None:
+    data = pynvml.c_nvmlEventData_t
+    assert [place.offset for place in (data.eventType, data.eventData, data.gpuInstanceId)] == [8, 16, 24]
+    assert ctypes.sizeof(data) == library._EVENT.size == ctypes.sizeof(library._EVENT_ROOM)
+
+
 def test_reason_bits_are_those_of_the_binding() -> None:
     assert {
         "idle": pynvml.nvmlClocksEventReasonGpuIdle,

@@ -1,4 +1,4 @@
-"""Are fields asked for past pynvml's own functions as through them?"""
+"""Are fields and events asked for past pynvml's own functions as through them?"""
 
 import ctypes
 from types import ModuleType
@@ -61,8 +61,33 @@ def test_call_that_fails_as_a_whole_has_its_outcome(status: int, outcome: type[E
 
 
 def test_driver_without_the_call_refuses() -> None:
+    nvml = Nvml(binding(object()), lambda: None)
     with pytest.raises(AbsentError):
-        Nvml(binding(object()), lambda: None).fields("handle", ASKED)
+        nvml.fields("handle", ASKED)
+    with pytest.raises(AbsentError):
+        nvml.event("set", 1)
+
+
+class Events:
+    """The same, with a set that has one XID 79, then none, and then a status."""
+
+    def __init__(self, last: int) -> None:
+        self.statuses = [0, 10, last]
+
+    def nvmlEventSetWait_v2(self, events: Any, room: Any, milliseconds: int) -> int:  # noqa: N802 -- NVML's name
+        assert (events, milliseconds) == ("set", 1)
+        data = pynvml.c_nvmlEventData_t.from_buffer(room)
+        data.eventType, data.eventData, data.gpuInstanceId = 8, 79, 0xFFFFFFFF
+        return self.statuses.pop(0)
+
+
+@pytest.mark.parametrize(("status", "outcome"), [(13, AbsentError), (15, LostError), (17, BrokenError)])
+def test_event_is_that_of_the_shared_object(status: int, outcome: type[Exception]) -> None:
+    nvml = Nvml(binding(Events(status)), lambda: None)
+    assert nvml.event("set", 1) == (8, 79)
+    assert nvml.event("set", 1) is None
+    with pytest.raises(outcome):
+        nvml.event("set", 1)
 
 
 def test_what_stands_for_the_binding_is_asked_through_its_function() -> None:
