@@ -25,9 +25,9 @@ from exporter.supervision.supervisor import Supervisor
 INTERVAL_SECONDS = 0.093
 """Ten readings a second, and no round number, as in `config`: periods of sensors and loads are round."""
 LOAD_SECONDS = 1.0
-STATE_SECONDS = 10.0
-"""Between readings of load and temperature, by which a power reading that is stuck is known. The second comes with all
-of the state, which takes as much processor time of an H100 as twenty readings of power, and tells after minutes."""
+STATE_SECONDS = 5.0
+"""Between readings of load and temperature, by which a power reading that is stuck is known; the second takes many
+calls."""
 _SELDOM_SECONDS = 3600.0
 _LOOK_SECONDS = 0.02
 _PATIENCE_SECONDS = 1.5
