@@ -21,6 +21,7 @@ from tests.tools import end
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 20.0
 """Generous: on a busy machine a start is slow without being wrong."""
+_AGENT = b"exporter.attribution.agent"
 
 T = TypeVar("T")
 
@@ -84,15 +85,17 @@ class Daemon:
 
     def children(self) -> list[int]:
         """Process ids of the workers."""
-        return [pid for pid in self._all_children() if not _is_agent(pid)]
+        return [pid for pid, command in self._all_children() if _AGENT not in command]
 
     def agents(self) -> list[int]:
         """Process ids of those that look up who uses the GPUs: one, or none."""
-        return [pid for pid in self._all_children() if _is_agent(pid)]
+        return [pid for pid, command in self._all_children() if _AGENT in command]
 
-    def _all_children(self) -> list[int]:
+    def _all_children(self) -> list[tuple[int, bytes]]:
+        """Pids and command lines of those that live: one that was killed waits for up to a second to be reaped."""
         listed = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(pid) for pid in listed.read_text().split()]
+        found = [(int(pid), _command(pid)) for pid in listed.read_text().split()]
+        return [(pid, command) for pid, command in found if command]
 
     def get(self, path: str = "/metrics", headers: Mapping[str, str] | None = None, timeout: float = 10.0) -> Reply:
         request = urllib.request.Request(self.url + path, headers=dict(headers or {}))  # noqa: S310 -- http, to ourselves
@@ -168,11 +171,11 @@ def running(
         _end(daemon)
 
 
-def _is_agent(pid: int) -> bool:
+def _command(pid: str) -> bytes:
     try:
-        return b"exporter.attribution.agent" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:  # it has just ended
-        return False
+        return b""
 
 
 def address(daemon: Daemon) -> str | None:

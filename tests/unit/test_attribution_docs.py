@@ -12,6 +12,7 @@ import yaml
 from exporter import metrics
 from exporter.attribution import slurm
 from exporter.config import Config
+from exporter.supervision.need import TERMS
 from tests.unit.test_energy_docs import NAMES, queries, table, tables
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +55,12 @@ def test_every_metric_that_is_named_exists() -> None:
 def test_every_metric_of_workloads_and_sources_is_explained() -> None:
     ours = {name for name in NAMES if name.startswith(("gpu_process", "gpu_workload", "gpu_exporter_attribution"))}
     assert ours <= set(re.findall(r"gpu_[a-z0-9_]+", TEXT))
+
+
+def test_a_kubelet_that_comes_later_is_noticed_within_what_is_said() -> None:
+    text = " ".join(TEXT.split())
+    assert f"within {TERMS.away_seconds / 60:g} minutes for a pod" in text
+    assert f"stays for {TERMS.recalled_seconds / 60:g} minutes" in text
 
 
 def test_every_option_that_is_named_exists() -> None:
