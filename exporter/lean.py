@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-SELDOM = ("inspect", "ipaddress", "locale", "tokenize")
+SELDOM = ("inspect", "ipaddress", "tokenize")
 """Of Python's own. asyncio wants inspect for decorated coroutines, urllib.parse ipaddress for a host in brackets,
-subprocess locale for text, and linecache tokenize for the source of a traceback: 1.3 of a daemon's 16 MiB."""
+and linecache tokenize for the source of a traceback: 1.1 of a daemon's 16 MiB."""
 
 
 def postpone(names: tuple[str, ...] = SELDOM) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from exporter import __version__, early, logs
 from exporter.config import Config, WebConfig
+from exporter.daemon import signals
 from exporter.daemon.attributing import attributor_of
 from exporter.daemon.life import keep_pinging, lasting_failure, turns
 from exporter.daemon.look import Lookout, count
@@ -52,9 +53,10 @@ def serve(config: Config, read: Callable[[], Config], terms: Terms = TERMS) -> i
     LASTING_FAILURE. Raises ConfigError.
     """
     guard = None if config.web.config_file is None else _guard(config.web.config_file)
+    signals.hold_interrupts()
     with asyncio.Runner() as runner:
         code = runner.run(_serve(config, read, guard, terms))
-        _ignore_signals(runner.get_loop())
+        _ignore_signals()
     return code
 
 
@@ -62,7 +64,7 @@ async def _serve(config: Config, read: Callable[[], Config], guard: "Guard | Non
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in _ENDS:
-        loop.add_signal_handler(number, stop.set)
+        signals.on(loop, number, stop.set)
     systemd = Systemd(os.environ, os.getpid())
     names = providers(config)
     _say_what_starts(config, names)
@@ -108,11 +110,11 @@ async def _serve(config: Config, read: Callable[[], Config], guard: "Guard | Non
     reload = asyncio.Event()
     acts = {signal.SIGHUP: reload.set, signal.SIGUSR1: supervisor.release, signal.SIGUSR2: supervisor.take_up}
     for number, act in acts.items():
-        loop.add_signal_handler(number, act)
+        signals.on(loop, number, act)
     for came in early.arrived():
         acts[signal.Signals(came)]()
     if os.getpid() == 1:
-        loop.add_signal_handler(signal.SIGCHLD, orphans.reap)
+        signals.on(loop, signal.SIGCHLD, orphans.reap)
     systemd.ready()
     lookout = Lookout(fleet, names, lambda: server.counts, lambda: reloader.well, systemd)
     aside = (
@@ -132,11 +134,10 @@ def _guard(path: str) -> "Guard":
     return Guard.load(path)
 
 
-def _ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
-    """Let nothing change how it ends: a closed loop gives signals back to their defaults, most of which kill."""
+def _ignore_signals() -> None:
+    """Let nothing change how it ends."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS + early.NUMBERS)
     for number in _ENDS + early.NUMBERS:
-        loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
 
 
