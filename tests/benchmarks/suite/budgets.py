@@ -24,7 +24,7 @@ BUDGETS = (
     Budget("processor time, 8 GPUs, of one core", f"processor {DEFAULT}", 0.01, ".2%"),
     Budget("the same by nvitop-exporter's", f"8 {NVITOP} processor", 1.0),
     Budget("memory, 8 GPUs, parent and worker, MiB", f"memory {DEFAULT}", 50.0, ".1f"),
-    Budget("memory of all processes, 8 GPUs, by nvitop-exporter's", f"8 {NVITOP} mebibytes", 1.25),
+    Budget("memory of all processes, 8 GPUs, settled, by nvitop-exporter's", f"8 {NVITOP} settled", 1.25),
     Budget("start to first full page, 8 GPUs, s", "start 8", 1.5),
     Budget("growth with devices and processes: the largest exponent", "growth .*", 1.15),
 )

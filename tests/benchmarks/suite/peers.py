@@ -26,6 +26,8 @@ class Peer(NamedTuple):
     url: str
     """Of its page."""
     pids: list[int]
+    settled: Callable[[], bool] = lambda: True
+    """Whether it takes no more than it does for good."""
 
 
 def nvitop() -> Path:
@@ -45,7 +47,8 @@ def command(name: str, package: str) -> str:
 def ours(text: str) -> Iterator[Peer]:
     """Our daemon over the stand-in, as it comes."""
     with exporter(text) as daemon:
-        yield Peer(OURS, f"{daemon.url}/metrics", all_pids(daemon))
+        # The process that looks up who uses the GPUs leaves when nothing has changed for a while.
+        yield Peer(OURS, f"{daemon.url}/metrics", all_pids(daemon), lambda: not daemon.agents())
 
 
 @contextlib.contextmanager

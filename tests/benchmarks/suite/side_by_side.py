@@ -16,6 +16,7 @@ from tests.benchmarks.suite.rig import Meter, Scraper, exporter, plain, scenario
 from tests.benchmarks.suite.section import Section
 
 SETTLED_SECONDS = 3.0
+SETTLING_SECONDS = 120.0
 RUNS = 3
 BACK_TO_BACK = 100
 BURST_MILLISECONDS = 1500.0
@@ -29,6 +30,8 @@ class Seen(NamedTuple):
     processor: float
     """Share of one core."""
     mebibytes: float
+    settled: float
+    """MiB as well, when it takes no more than for good; that of the window where it was not waited for."""
     spaced: float
     """Milliseconds of a scrape, p50, 1 s after the one before."""
     spaced_p99: float
@@ -60,11 +63,12 @@ def recorded(text: str) -> bytes:
 
 
 def compare(
-    count: int, runs: int, seconds: float, names: Sequence[str] = (NVITOP, NODE, STATIC)
+    count: int, runs: int, seconds: float, names: Sequence[str] = (NVITOP, NODE, STATIC), *, settle: bool = False
 ) -> tuple[list[Run], list[str]]:
     """Run our daemon and the peers of these names side by side, and return what was seen, and what is missing.
 
-    They are started anew for each run. Prometheus asks for gzip, and so does this. Raises MissingError for ours.
+    They are started anew for each run. Prometheus asks for gzip, and so does this. `settle`: the
+    last run goes on until all of them take no more than for good. Raises MissingError for ours.
     """
     runtime()
     with tenants(count) as text:
@@ -77,7 +81,7 @@ def compare(
         }
         missing: dict[str, str] = {}
         seen = []
-        for _ in range(runs):
+        for run in range(runs):
             with contextlib.ExitStack() as stack:
                 found = []
                 for name in (OURS, *names):
@@ -87,11 +91,11 @@ def compare(
                         found.append(stack.enter_context(openers[name]()))
                     except MissingError as error:
                         missing[name] = str(error)
-                seen.append(_watched(found, seconds))
+                seen.append(_watched(found, seconds, settle=settle and run == runs - 1))
     return seen, list(missing.values())
 
 
-def _watched(found: Sequence[Peer], seconds: float) -> Run:
+def _watched(found: Sequence[Peer], seconds: float, *, settle: bool) -> Run:
     time.sleep(SETTLED_SECONDS)
     scrapers = {peer.name: Scraper(peer.url) for peer in found}
     bodies = {name: scraper.scrape().body for name, scraper in scrapers.items()}
@@ -108,12 +112,19 @@ def _watched(found: Sequence[Peer], seconds: float) -> Run:
         for name, scraper in scrapers.items():
             if sum(burst[name]) < BURST_MILLISECONDS:
                 burst[name] += [scraper.scrape().seconds * 1e3 for _ in range(5)]
+    deadline = time.monotonic() + (SETTLING_SECONDS if settle else 0)
+    while time.monotonic() < deadline and not all(peer.settled() for peer in found):
+        for scraper in scrapers.values():
+            scraper.scrape()
+        time.sleep(1)
+    settled = {name: meter.read().mebibytes for name, meter in meters.items()} if settle else {}
     for scraper in scrapers.values():
         scraper.close()
     return {
         name: Seen(
             used[name].processor,
             used[name].mebibytes,
+            settled.get(name, used[name].mebibytes),
             quantile(spaced[name], 0.5),
             quantile(spaced[name], 0.99),
             quantile(burst[name], 0.5),
@@ -132,7 +143,7 @@ def ratio(runs: Sequence[Run], peer: str, of: Callable[[Seen], float]) -> float:
 def side_by_side(seconds: float) -> Section:
     section = Section("Side by side")
     for count in (8, 64):
-        runs, missing = compare(count, RUNS, seconds)
+        runs, missing = compare(count, RUNS, seconds, settle=True)
         section.say(
             f"{count} H100s of the C stand-in with a process each: medians of {RUNS} runs of {seconds:g} s, all at "
             "the same time, each scraped once a second with gzip, then back to back. Processor time is of one core and "
@@ -143,12 +154,27 @@ def side_by_side(seconds: float) -> Section:
         for line in missing:
             section.say(f"Not measured: {line}")
         section.table(
-            ("", "processor", "MiB", "scrape, 1 s apart", "p99", "back to back", "series", "bytes, gzip"),
+            (
+                "",
+                "processor",
+                "MiB",
+                "MiB, settled",
+                "scrape, 1 s apart",
+                "p99",
+                "back to back",
+                "series",
+                "bytes, gzip",
+            ),
             (_row(runs, name) for name in ORDER if name in runs[0]),
         )
         for name in runs[0]:
             for field in ("processor", "mebibytes", "spaced", "burst"):
                 section.figures[f"{count} {name} {field}"] = ratio(runs, name, attrgetter(field))
+            section.figures[f"{count} {name} settled"] = ratio(runs[-1:], name, attrgetter("settled"))
+    section.say(
+        "Settled: in the last run, once the process of ours that looks up who uses the GPUs has left, about a minute "
+        "after the last change; it comes back with the next one."
+    )
     section.say(
         "Each scrape of ours at 1 s reads the energy of all GPUs anew before it answers; nvitop-exporter answers from "
         "what it read by itself in the last second, and has no energy; the last two send a page that never changes: "
@@ -158,11 +184,12 @@ def side_by_side(seconds: float) -> Section:
 
 
 def _row(runs: Sequence[Run], name: str) -> list[str]:
-    def told(field: str, form: str) -> str:
-        value = statistics.median(getattr(run[name], field) for run in runs)
-        by = ratio(runs, name, attrgetter(field))
+    def told(field: str, form: str, of: Sequence[Run] = runs) -> str:
+        value = statistics.median(getattr(run[name], field) for run in of)
+        by = ratio(of, name, attrgetter(field))
         return f"{value:{form}}" + ("" if name == OURS else f" ({by:.2f})")
 
-    figures = [told("processor", ".2%"), told("mebibytes", ".1f"), told("spaced", ".2f")]
+    figures = [told("processor", ".2%"), told("mebibytes", ".1f"), told("settled", ".1f", runs[-1:])]
+    figures += [told("spaced", ".2f")]
     figures += [f"{statistics.median(run[name].spaced_p99 for run in runs):.2f}", told("burst", ".2f")]
     return [name, *figures, f"{runs[0][name].series:,}", f"{runs[0][name].bytes:,}"]
