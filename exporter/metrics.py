@@ -5,6 +5,7 @@ keyed by the value itself for one label, by a tuple for several.
 """
 
 import enum
+import functools
 import platform
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -114,6 +115,7 @@ WORKLOAD_KINDS = ("pod", "slurm", "container", "service", "user")
 ENERGY_PARTS = ("active", "idle")
 SOURCES = ("hardware", "integrated")
 FAULTS = ("reset", "jump", "frozen", "disqualified", "power_frozen")
+_NO_FAULTS: Mapping[str, float] = MappingProxyType(dict.fromkeys(FAULTS, 0.0))
 RESTART_CAUSES = ("hang", "crash", "lost", "reload", "recycle")
 HTTP_ERRORS = ("refused", "failed", "denied")
 
@@ -174,8 +176,13 @@ def _power_reading(d: DeviceSnapshot) -> Reading:
     s = d.sample
     if s.power_watts is None:
         return None
-    window = "unknown" if s.power_window_seconds is None else f"{s.power_window_seconds:g}s"
-    return _ones((s.power_kind or "unknown", window, s.power_scope))
+    return _kind_of_power(s.power_kind, s.power_window_seconds, s.power_scope)
+
+
+@functools.lru_cache(maxsize=64)
+def _kind_of_power(kind: str | None, seconds: float | None, scope: str) -> Reading:
+    window = "unknown" if seconds is None else f"{seconds:g}s"
+    return _ones((kind or "unknown", window, scope))
 
 
 def _states(d: DeviceSnapshot) -> Reading:
@@ -219,6 +226,12 @@ def _links(d: DeviceSnapshot) -> Reading:
 
 def _account(read: Callable[[EnergyAccount], Reading]) -> Callable[[DeviceSnapshot], Reading]:
     return lambda d: None if d.energy is None else read(d.energy)
+
+
+def _faults(e: EnergyAccount) -> Reading:
+    if not any(e.faults.values()):
+        return _NO_FAULTS
+    return {fault: float(e.faults.get(fault, 0)) for fault in FAULTS}
 
 
 def _ledger_began(d: DeviceSnapshot) -> float | None:
@@ -372,7 +385,7 @@ DEVICE_METRICS: tuple[MetricSpec[DeviceSnapshot], ...] = (
     MetricSpec(
         "gpu_energy_faults_total",
         "Faults of the energy sensors, by kind.",
-        _account(lambda e: {fault: float(e.faults.get(fault, 0)) for fault in FAULTS}),
+        _account(_faults),
         E,
         "",
         ("fault",),

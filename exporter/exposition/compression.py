@@ -31,8 +31,11 @@ class Beginning(NamedTuple):
         return Beginning(b"".join((self.joined, *stretches)), checksum, size)
 
 
-_compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-"""One for all: it takes 256 KiB, whose pages the kernel would have to give and take back for each stretch."""
+_MEMORY = 6
+"""Of 1 to 9: what zlib may take beside its window. The pages get no smaller by more of it."""
+
+_compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS, _MEMORY)
+"""One for all: it takes 160 KiB, whose pages the kernel would have to give and take back for each stretch."""
 
 
 def deflated(plain: bytes) -> bytes:

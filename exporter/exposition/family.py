@@ -66,7 +66,7 @@ class Family(Generic[T]):
         """What came of these readings of the subjects of the layout."""
 
     def render(self, bases: Sequence[Base], subjects: Sequence[T]) -> Lines:
-        """Return the lines of all series. `bases`: of each subject.
+        """Return the lines of all series, those of before where all readings are equal to it. `bases`: of each subject.
 
         Left out are a series that is already there, a value that is no finite number (of a counter: or below 0), and
         what is beyond MOST_SERIES.

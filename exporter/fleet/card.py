@@ -218,8 +218,7 @@ class Card:
             process_series=self._chosen.series,
             process_owners=self._chosen.owners,
         )
-        blocks = {Block.DEVICE}.union(*(groups.BLOCKS[group] for group in dirty))
-        return self._published, moved | groups.changed(before, self._published, blocks)
+        return self._published, moved | groups.changed(before, self._published, groups.blocks_of(dirty))
 
     def gone(self) -> set[Block]:
         """Return the blocks that look different without this card."""

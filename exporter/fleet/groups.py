@@ -1,5 +1,6 @@
 """Which readings belong together: taken in one read, withheld together, shown in one block."""
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from types import MappingProxyType
@@ -9,7 +10,7 @@ import msgspec
 
 from exporter.config import SamplingConfig
 from exporter.metrics import Block
-from exporter.model import DeviceSnapshot, Group, PartitionSample, Sample
+from exporter.model import DeviceSnapshot, Group, Groups, PartitionSample, Sample
 
 STALE_PERIODS = 3
 STALE_SECONDS = 15.0
@@ -151,6 +152,12 @@ _DEFAULTS: Mapping[str, Any] = MappingProxyType(
         if field.name != "device"
     }
 )
+
+
+@functools.cache
+def blocks_of(shown: Groups) -> frozenset[Block]:
+    """Return where a snapshot may look different that has other readings of these groups."""
+    return frozenset({Block.DEVICE}).union(*(BLOCKS[group] for group in shown))
 
 
 def readings(group: Group, sample: Sample | None) -> dict[str, Any]:

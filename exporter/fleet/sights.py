@@ -108,6 +108,11 @@ class Sights:
 
         Nothing is said of a provider that leads and has one source alone.
         """
+        only = self.only
+        if only is not None:
+            sample = only.readings.last(group) if group in only.shown else None
+            if sample is None or not sample.sources:
+                return groups.readings(group, sample), _NOTHING
         parts = [
             Part(sight.provider, sight.readings.last(group))
             for sight in self._all

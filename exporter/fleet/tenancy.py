@@ -159,6 +159,8 @@ class Tenancy:
 
     def snapshots(self) -> tuple[WorkloadSnapshot, ...]:
         """Return what is published of each workload, in the order of their keys."""
+        if not self._accounts:
+            return ()
         elapsed = self._until - self._since
         active, idle, busy = self._active.value, self._idle.value, self._busy.value
         has_busy = self._busy_total is not None

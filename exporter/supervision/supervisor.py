@@ -151,5 +151,6 @@ class Supervisor:
 
 
 async def _all_of(answers: Collection[asyncio.Future[None]], until: float) -> None:
-    if answers:
-        await asyncio.wait(answers, timeout=until - time.monotonic())
+    awaited = [answer for answer in answers if not answer.done()]
+    if awaited:
+        await asyncio.wait(awaited, timeout=until - time.monotonic())
