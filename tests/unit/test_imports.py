@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
+from textwrap import dedent
 from typing import NamedTuple
 
 import pytest
@@ -164,12 +165,68 @@ def test_only_its_opener_imports_a_vendors_provider(vendor: str) -> None:
     assert reaching == []
 
 
-def test_the_daemon_loads_what_a_web_configuration_takes_only_with_one() -> None:
-    script = "import exporter.cli, exporter.serve, sys; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+# Each of these was in memory for one function that is seldom called, or for none.
+NO_CHILD_LOADS = {
+    *("asyncio", "dataclasses", "difflib", "inspect", "json", "ssl", "yaml"),
+    *("_hashlib", "hashlib", "http", "html", "shutil", "subprocess", "tempfile", "urllib.request"),
+    *("exporter.config", "exporter.metrics", "exporter.validation", "exporter.fleet", "exporter.web"),
+}
+LOADED_BY_NONE = {
+    "parent": {
+        *(
+            "_hashlib",
+            "_ssl",
+            "bcrypt",
+            "dataclasses",
+            "difflib",
+            "hashlib",
+            "html",
+            "inspect",
+            "ipaddress",
+            "json",
+            "ssl",
+        ),
+        *("encodings.idna", "h11", "tokenize", "yaml", "pynvml", "amdsmi", "exporter.web.guard", "exporter.web.secure"),
+        *("exporter.measure.recorder", "exporter.providers.nvidia", "exporter.supervision.worker"),
+    },
+    "worker": NO_CHILD_LOADS | {"ctypes.util", "logging", "socket"},
+    "agent": NO_CHILD_LOADS | {"exporter.attribution.apiserver", "exporter.attribution.https"},
+}
+LOADING = {
+    # An address that no host has: the daemon ends when all is loaded, and before it looks for a GPU.
+    "parent": """
+        sys.argv = ["gpu-exporter", "--web.listen-address=192.0.2.1:0", "--log.level=error", "--provider=nvidia"]
+        from exporter.__main__ import main
+        assert main() == 1
+        assert "exporter.web.connection" in sys.modules
+    """,
+    "worker": """
+        from exporter.supervision import worker
+        from exporter.providers.nvidia import binding, open_nvidia
+        binding.load()
+    """,
+    "agent": """
+        from exporter.attribution import agent
+        from exporter.attribution.sources import sources
+        from exporter.settings import AttributionConfig
+        sources(AttributionConfig())
+    """,
+}
+
+
+@pytest.mark.parametrize("process", LOADING)
+def test_a_process_loads_nothing_that_it_has_no_use_for(process: str) -> None:
+    script = f"""
+import sys
+sys.modules["typing_extensions"] = None  # msgspec imports it where it is, and it is there for tests only
+{dedent(LOADING[process])}
+print(*(name for name, module in sys.modules.items() if vars(module or type).get("__spec__")))
+"""  # one that is postponed has no specification yet
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     loaded = set(done.stdout.split())
-    assert "exporter.web.server" in loaded
-    assert loaded & {"exporter.web.guard", "yaml", "bcrypt", "hashlib", "pynvml", "amdsmi"} == set()
+    assert "exporter.model" in loaded
+    assert loaded & LOADED_BY_NONE[process] == set()
 
 
 def test_imports_are_found_at_all() -> None:
