@@ -4,7 +4,7 @@ Nothing else decides what is "no value". 255 is a legal reading: some libraries 
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _ABSENT_TEXT = frozenset({"", "n/a", "na", "none", "unknown", "[n/a]", "not supported", "[not supported]"})
 
@@ -38,6 +38,9 @@ PERFORMANCE_STATE = Range(0.0, 15.0)
 class Readings:
     """Cleans the readings of one read and keeps the names of those that broke or were out of range."""
 
+    BITS = 0
+    """Width of a raw field of which `number` is not told."""
+
     def __init__(self) -> None:
         self._failed: dict[str, None] = {}
         self._rejected: dict[str, None] = {}
@@ -58,7 +61,7 @@ class Readings:
         self._failed[name] = None
 
     def number(
-        self, name: str, raw: object, bounds: Range, scale: float = 1.0, *, per: float = 1.0, bits: int = 0
+        self, name: str, raw: Any, bounds: Range, scale: float = 1.0, *, per: float = 1.0, bits: int | None = None
     ) -> float | None:
         """Return `raw` x `scale` / `per`, or None when it is absent, a sentinel, or outside `bounds` (rejected).
 
@@ -67,11 +70,16 @@ class Readings:
 
         `bits`: width of the raw field where only its own all-ones value means missing; 0: any width's does.
         """
-        if raw is None or (isinstance(raw, str) and raw.strip().lower() in _ABSENT_TEXT):
+        if raw is None:
             return None
-        if isinstance(raw, bool) or not isinstance(raw, (int, float)):
-            self._rejected[name] = None
-            return None
+        if type(raw) is not int and type(raw) is not float:  # nearly always it is, and this is asked a thousand times
+            if isinstance(raw, str) and raw.strip().lower() in _ABSENT_TEXT:
+                return None
+            if isinstance(raw, bool) or not isinstance(raw, (int, float)):
+                self._rejected[name] = None
+                return None
+        if bits is None:
+            bits = self.BITS
         if raw == (1 << bits) - 1 if bits else raw in _SENTINELS:
             return None
         # Compared before scaling: an integer may be too large to become a float at all.

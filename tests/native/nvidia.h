@@ -44,8 +44,11 @@ int number(const plan_set *set, const char *name, unsigned *out);
 int signal32(const target *to, const char *name, double scale, unsigned *out);
 int signal64(const target *to, const char *name, double scale, uint64_t *out);
 
+/* What is the same of all links of a GPU: looked up once in a call, which may ask for a hundred fields about them. */
+typedef struct { int known, told; unsigned architecture, count, down; } links;
+
 /* Fields about the links of a GPU: of those with a scope it is the number of the link. */
-int link_field(const target *to, unsigned id, unsigned scope, uint64_t *out);
+int link_field(const target *to, links *all, unsigned id, unsigned scope, uint64_t *out);
 
 /* What the library holds open from its first init to its last shutdown. */
 void hold_device_files(void);

@@ -7,18 +7,24 @@
 enum { AMPERE = 7, HOPPER = 9, BLACKWELL = 10 };
 enum { SIX = 6 };
 
-static int link_up(const target *to, unsigned link, unsigned *up)
+static void look(const target *to, links *all)
 {
-    unsigned count, down = 0;
-    if (number(to->set, "link_count", &count)) return NOT_SUPPORTED;
-    if (link >= count) return INVALID_ARGUMENT;
-    signal32(to, "links_down", 1, &down);   /* the last ones */
-    *up = link + down < count;
+    if (all->known++) return;
+    all->told = !number(to->set, "link_count", &all->count);
+    signal32(to, "links_down", 1, &all->down);   /* the last ones */
+    if (number(to->set, "architecture_code", &all->architecture)) all->architecture = 0;
+}
+
+static int link_up(const links *all, unsigned link, unsigned *up)
+{
+    if (!all->told) return NOT_SUPPORTED;
+    if (link >= all->count) return INVALID_ARGUMENT;
+    *up = link + all->down < all->count;
     return SUCCESS;
 }
 
 /* Volta and Ampere count errors in a field of its own for each link: six, and later six more. */
-static int single(const target *to, unsigned id, uint64_t *out)
+static int single(const target *to, const links *all, unsigned id, uint64_t *out)
 {
     static const struct { unsigned first, next; const char *name; } kinds[] = {
         {32, 96, "link_crc_errors"}, {46, 108, "link_replay_errors"}, {53, 114, "link_recovery_errors"},
@@ -28,20 +34,21 @@ static int single(const target *to, unsigned id, uint64_t *out)
         for (unsigned six = 0; six < 2; six++) {
             unsigned first = six ? kinds[k].next : kinds[k].first;
             if (id < first || id >= first + SIX) continue;
-            int status = link_up(to, id - first + six * SIX, &up);
+            int status = link_up(all, id - first + six * SIX, &up);
             return status ? NOT_SUPPORTED : signal64(to, kinds[k].name, 1, out);
         }
     return NOT_SUPPORTED;
 }
 
-int link_field(const target *to, unsigned id, unsigned scope, uint64_t *out)
+int link_field(const target *to, links *all, unsigned id, unsigned scope, uint64_t *out)
 {
-    unsigned architecture, up;
-    if (number(to->set, "architecture_code", &architecture)) return NOT_SUPPORTED;
-    if (architecture <= AMPERE && !single(to, id, out)) return SUCCESS;
-    int status = link_up(to, scope, &up);
+    unsigned up;
+    look(to, all);
+    if (!all->architecture) return NOT_SUPPORTED;
+    if (all->architecture <= AMPERE && !single(to, all, id, out)) return SUCCESS;
+    int status = link_up(all, scope, &up);
     if (status) return status;
-    int blackwell = architecture >= BLACKWELL, hopper = architecture >= HOPPER;
+    int blackwell = all->architecture >= BLACKWELL, hopper = all->architecture >= HOPPER;
     switch (id) {
     case 138: return blackwell ? NOT_SUPPORTED : signal64(to, "link_transmit_bytes", 1.0 / 1024, out);
     case 139: return blackwell ? NOT_SUPPORTED : signal64(to, "link_receive_bytes", 1.0 / 1024, out);
@@ -62,8 +69,11 @@ int link_field(const target *to, unsigned id, unsigned scope, uint64_t *out)
 int nvmlDeviceGetNvLinkState(void *handle, unsigned link, unsigned *out)
 {
     target to;
+    links all = {0};
     int status = enter_gpu(handle, __func__, &to);
-    if (status || (status = link_up(&to, link, out))) return status;
+    if (status) return status;
+    look(&to, &all);
+    if ((status = link_up(&all, link, out))) return status;
     *out = (unsigned)scaled(*out, 1, UINT32_MAX);
     return SUCCESS;
 }

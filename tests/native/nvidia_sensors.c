@@ -99,7 +99,7 @@ static int field32(const target *to, const field_value *f, unsigned *out)
     }
 }
 
-static int field64(const target *to, const field_value *f, uint64_t *out)
+static int field64(const target *to, links *all, const field_value *f, uint64_t *out)
 {
     switch (f->id) {
     case 83: return energy(to, plan_counter, out);
@@ -110,20 +110,21 @@ static int field64(const target *to, const field_value *f, uint64_t *out)
     case 269: return signal64(to, "throttle_sw_thermal_seconds", 1e9, out);
     case 270: return signal64(to, "throttle_hw_thermal_seconds", 1e9, out);
     case 271: return signal64(to, "throttle_hw_power_brake_seconds", 1e9, out);
-    default: return link_field(to, f->id, f->scope, out);
+    default: return link_field(to, all, f->id, f->scope, out);
     }
 }
 
 int nvmlDeviceGetFieldValues(void *handle, int count, field_value *fields)
 {
     target to;
+    links all = {0};
     int status = enter_gpu(handle, __func__, &to), any = 0;
     if (status) return status;
     for (int i = 0; i < count; i++) {
         field_value *f = &fields[i];
         f->value.u64 = 0;
         f->type = is_short(f->id) ? UNSIGNED_INT : UNSIGNED_LONG_LONG;
-        f->status = (uint32_t)(f->type == UNSIGNED_INT ? field32(&to, f, &f->value.u) : field64(&to, f, &f->value.u64));
+        f->status = (uint32_t)(f->type == UNSIGNED_INT ? field32(&to, f, &f->value.u) : field64(&to, &all, f, &f->value.u64));
         uint64_t bits;
         if (!f->status && plan_raw(&bits)) {
             f->value.u64 = bits;

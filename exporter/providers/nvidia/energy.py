@@ -57,7 +57,7 @@ def sensors(reading: Reading, gpu: Gpu) -> dict[str, Any]:
     module = fields.get(_AVERAGE_OF_MODULE, fields.get(_INSTANT_OF_MODULE))
     raw, (kind, window) = _power(reading, gpu, fields.get(_AVERAGE_OF_GPU), fields.get(_INSTANT_OF_GPU), module)
     if asked is None:
-        gpu.sensors = None if reading.readings.failed else _learned(fields, counter)
+        gpu.sensors = None if reading.failed else _learned(fields, counter)
 
     watts = reading.number("power_watts", raw, WATTS, per=_MILLI)
     sample: dict[str, Any] = {

@@ -58,6 +58,8 @@ class Links(NamedTuple):
     each: tuple[LinkFields, ...]
     asked: Fields
     """What to ask for at each read."""
+    units: Mapping[Field, int]
+    """Of those that count, how many bytes or errors one is."""
 
 
 class Gpu(msgspec.Struct):

@@ -6,6 +6,7 @@ on its generation: what it does not answer for any link is not asked for again f
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 from exporter.model import LinkSample
 from exporter.providers.nvidia.fields import Field, Fields
@@ -71,15 +72,21 @@ def _read(reading: Reading, gpu: Gpu, fields: Mapping[Field, float], now: float)
         fields = reading.fields(Fields({field: NAME for number in numbers for field in _candidates(number)}))
         known = _links(int(count), frozenset(map(_kind, fields)))
         gpu.links, gpu.links_learned = None if reading.broke(NAME) or not fields else known, now
-    return tuple([_link(reading, link, fields) for link in known.each])
+    counted = _counted(reading, known.units, fields)
+    return tuple([_link(reading, link, fields, counted) for link in known.each])
 
 
 @lru_cache(maxsize=16)
 def _links(count: int, kinds: frozenset[int]) -> Links:
     """Return what there is to know of links of which some kinds of fields are answered: all GPUs of a host share it."""
     each = tuple(_learned(number, kinds) for number in range(count))
-    fields = (field for link in each for field in _fields(link))
-    return Links(each, Fields({COUNT_OF_LINKS: NAME, **dict.fromkeys(fields, NAME)}))
+    fields = [field for link in each for field in _fields(link)]
+    states = {link.state for link in each}
+    return Links(
+        each=each,
+        asked=Fields({COUNT_OF_LINKS: NAME, **dict.fromkeys(fields, NAME)}),
+        units={field: _KIB if field[0] in _IN_KIB else 1 for field in fields if field not in states},
+    )
 
 
 def _candidates(number: int) -> list[Field]:
@@ -122,7 +129,9 @@ def _fields(link: LinkFields) -> list[Field]:
     return [field for field in (*one_each, *(field for _, field in link.errors)) if field is not None]
 
 
-def _link(reading: Reading, link: LinkFields, fields: Mapping[Field, float]) -> LinkSample:
+def _link(
+    reading: Reading, link: LinkFields, fields: Mapping[Field, float], counted: Mapping[Field | None, float]
+) -> LinkSample:
     up: bool | None
     if link.state is None:
         active = reading.get(NAME, "nvmlDeviceGetNvLinkState", link.link)
@@ -130,22 +139,25 @@ def _link(reading: Reading, link: LinkFields, fields: Mapping[Field, float]) -> 
     else:
         state = fields.get(link.state)
         up = None if state is None else state in _UP
-    errors = {error: count for error, field in link.errors if (count := _counted(reading, field, fields)) is not None}
     return LinkSample(
         kind="nvlink",
         link=str(link.link),
         up=up,
-        receive_bytes=_counted(reading, link.receive, fields),
-        transmit_bytes=_counted(reading, link.transmit, fields),
-        errors=errors,
+        receive_bytes=counted.get(link.receive),
+        transmit_bytes=counted.get(link.transmit),
+        errors={error: counted[field] for error, field in link.errors if field in counted},
     )
 
 
-def _counted(reading: Reading, field: Field | None, fields: Mapping[Field, float]) -> float | None:
-    """Return a counter, in bytes if it is one of bytes."""
-    if field is None or (raw := fields.get(field)) is None:
-        return None
-    unit = _KIB if field[0] in _IN_KIB else 1
-    if type(raw) is int and raw < _PLAIN:  # a hundred times in each read: spared what only others need
-        return float(raw * unit)
-    return reading.number(NAME, raw, _COUNTED, per=1 / unit, bits=64)
+def _counted(reading: Reading, units: Mapping[Field, int], fields: Mapping[Field, float]) -> dict[Field | None, float]:
+    """Return the counters of all links, those of bytes in bytes."""
+    counted: dict[Field | None, float] = {}
+    for field, unit in units.items():
+        raw: Any = fields.get(field)
+        if type(raw) is int and raw < _PLAIN:  # a hundred times in each read: spared what only others need
+            counted[field] = float(raw * unit)
+        else:
+            value = reading.number(NAME, raw, _COUNTED, per=1 / unit, bits=64)
+            if value is not None:
+                counted[field] = value
+    return counted

@@ -324,7 +324,7 @@ class NvidiaProvider:
         elif whole and not gpu.may_sleep:
             self._listen(reading, gpu)
             if self._xids.crowded(gpu.device.key):
-                reading.readings.fail(EVENTS)
+                reading.fail(EVENTS)
             fields["error_event_kinds"] = (KIND,) if self._xids.hears(gpu.device.key) else ()
         events = self._xids.take(gpu.device.key)
         if events:
@@ -333,8 +333,8 @@ class NvidiaProvider:
             device=gpu.device,
             taken_at=taken_at,
             read_seconds=read_seconds,
-            failed=reading.readings.failed,
-            rejected=reading.readings.rejected,
+            failed=reading.failed,
+            rejected=reading.rejected,
             **fields,
         )
 

@@ -3,21 +3,24 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from exporter.providers.nvidia.fields import PLAIN, Field, Fields, number
+from exporter.providers.nvidia.fields import PLAIN, Field, Fields
+from exporter.providers.nvidia.fields import number as number_of
 from exporter.providers.nvidia.library import REFUSALS, AbsentError, BrokenError, Nvml, UnknownError, raise_outcome
 from exporter.providers.sanitise import Range, Readings
 
 
-class Reading:
+class Reading(Readings):
     """Asks one device, and keeps the names of readings that broke or were out of range.
 
     `doubt` is called when a reading answers "unknown error"; it raises LostError when the whole GPU is gone.
     """
 
+    BITS = 32
+
     def __init__(self, nvml: Nvml, handle: Any, doubt: Callable[[], None]) -> None:
+        super().__init__()
         self.nvml = nvml
         self.handle = handle
-        self.readings = Readings()
         self.answered = False
         """Whether any call gave a value."""
         self.unknown = False
@@ -102,14 +105,10 @@ class Reading:
             elif kind in PLAIN:
                 values[field] = bits
             else:
-                value = number(kind, bits)
+                value = number_of(kind, bits)
                 if value is not None:
                     values[field] = value
         return values
-
-    def number(self, name: str, raw: Any, bounds: Range, *, per: float = 1, bits: int = 32) -> float | None:
-        """Return `raw` / `per` within `bounds`, which are in the base unit; `bits` is the width of the raw field."""
-        return None if raw is None else self.readings.number(name, raw, bounds, per=per, bits=bits)
 
     def numbers(
         self, name: str, raw: Iterable[tuple[str, Any]], bounds: Range, *, per: float = 1, bits: int = 32
@@ -117,17 +116,14 @@ class Reading:
         """Return those that are there of several parts of one reading, each with its label."""
         values = {}
         for label, given in raw:
-            value = self.readings.number(name, given, bounds, per=per, bits=bits)
+            value = self.number(name, given, bounds, per=per, bits=bits)
             if value is not None:
                 values[label] = value
         return values
 
-    def broke(self, name: str) -> bool:
-        return self.readings.broke(name)
-
     def broken(self, name: str, error: BrokenError) -> None:
         """Note that a reading broke. Raises LostError when that is because the GPU is lost."""
-        self.readings.fail(name)
+        self.fail(name)
         if isinstance(error, UnknownError):
             self.unknown = True
             self._doubt()

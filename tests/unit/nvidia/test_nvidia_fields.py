@@ -50,7 +50,7 @@ def test_values_are_those_of_the_shared_object_and_each_field_is_judged_alone() 
     for _ in range(2):  # what was filled in before is not given again
         reading = Reading(nvml, "handle", lambda: None)
         assert reading.fields(ASKED) == {POWER: 7, COUNTER: 2**63 + 1}
-        assert (reading.answered, reading.readings.failed) == (True, ("recovery",))
+        assert (reading.answered, reading.failed) == (True, ("recovery",))
     assert len(calls) == 2
 
 
@@ -96,7 +96,7 @@ def test_what_stands_for_the_binding_is_asked_through_its_function() -> None:
     library = FakeNvml(card)
     reading = Reading(Nvml(library, lambda: None), card, lambda: None)
     assert reading.fields(ASKED) == {POWER: 7, COUNTER: 2**63 + 1}
-    assert reading.readings.failed == ("recovery",)
+    assert reading.failed == ("recovery",)
     assert library.calls == ["nvmlDeviceGetFieldValues"]
 
 
