@@ -1,6 +1,5 @@
 """The kubelet: which container was given which device. Asked by its PodResources v1 API, over a Unix socket."""
 
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
@@ -11,13 +10,10 @@ from exporter.attribution import workloads
 from exporter.attribution.cluster import Cluster, Name
 from exporter.attribution.drm import render_nodes
 from exporter.attribution.ids import DeviceName, Place, Places
-from exporter.attribution.kubelet_channel import Channel
 from exporter.attribution.podresources import ClaimedDevice, Container, Pod
 from exporter.attribution.source import Findings, Grant, NothingToAskError, Question
 
 _DEADLINE_SECONDS = 5.0
-
-logger = logging.getLogger("exporter.attribution")
 
 
 def no_cluster() -> Cluster | None:
@@ -62,6 +58,8 @@ class KubeletSource:
         """Ask which devices were given to whom. Raises SourceError, NothingToAskError."""
         if not self._expected and _is_missing(Path(self._path).parent):
             raise NothingToAskError
+        from exporter.attribution.kubelet_channel import Channel  # noqa: PLC0415 -- where there may be a kubelet
+
         with Channel(self._path, self._deadline) as kubelet:
             pods = kubelet.pods()
             ended = kubelet.ended(_in_doubt(pods))
@@ -83,7 +81,9 @@ class KubeletSource:
         """Name each resource once whose ids belong to no GPU: the page has their number only."""
         for resource in sorted(unplaced - self._told):
             hint = "" if slices or "/" in resource else ", and ResourceSlices that would tell were not read"
-            logger.warning("ids of %s belong to no GPU that is known%s", resource, hint)
+            from logging import getLogger  # noqa: PLC0415 -- 0.5 MiB, for what an agent seldom has to say
+
+            getLogger("exporter.attribution").warning("ids of %s belong to no GPU that is known%s", resource, hint)
         # What is placed again, and gets lost again, is worth another line.
         self._told = unplaced
 

@@ -168,7 +168,7 @@ def test_only_its_opener_imports_a_vendors_provider(vendor: str) -> None:
 # Each of these was in memory for one function that is seldom called, or for none.
 NO_CHILD_LOADS = {
     *("asyncio", "dataclasses", "difflib", "inspect", "json", "ssl", "yaml"),
-    *("_hashlib", "hashlib", "http", "html", "shutil", "subprocess", "tempfile", "urllib.request"),
+    *("_hashlib", "hashlib", "http", "html", "logging", "shutil", "socket", "subprocess", "tempfile", "urllib.request"),
     *("exporter.config", "exporter.metrics", "exporter.validation", "exporter.fleet", "exporter.web"),
 }
 LOADED_BY_NONE = {
@@ -189,7 +189,7 @@ LOADED_BY_NONE = {
         *("encodings.idna", "h11", "tokenize", "yaml", "pynvml", "amdsmi", "exporter.web.guard", "exporter.web.secure"),
         *("exporter.measure.recorder", "exporter.providers.nvidia", "exporter.supervision.worker"),
     },
-    "worker": NO_CHILD_LOADS | {"ctypes.util", "logging", "socket"},
+    "worker": NO_CHILD_LOADS | {"ctypes.util"},
     "agent": NO_CHILD_LOADS | {"exporter.attribution.apiserver", "exporter.attribution.https"},
 }
 LOADING = {
