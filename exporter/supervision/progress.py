@@ -13,9 +13,10 @@ DEEPEST = 2
 """A read, and within it that of a request for fresh energy."""
 _DEPTH = Struct("=Q")
 _HEAD = Struct("=QH")
-_SLOT_BYTES = 1024
-_FIRST = 16
-_BYTES = 4096
+_SLOT_BYTES = 504
+_FIRST = _DEPTH.size
+_BYTES = _FIRST + DEEPEST * _SLOT_BYTES
+"""1 KiB, as RLIMIT_FSIZE counts for shared memory too."""
 
 
 class Read(NamedTuple):
