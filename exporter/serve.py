@@ -139,7 +139,7 @@ def _guard(path: str) -> "Guard":
 
 
 def _settle() -> None:
-    """Leave what is there out of all collections of garbage to come: each full one held up a page for 10 ms and more."""
+    """Leave what is there out of all collections of garbage to come: each full one held up a page for 10 ms."""
     gc.collect()
     gc.freeze()
 
