@@ -11,7 +11,7 @@ from exporter.supervision.need import TERMS, Terms
 def attributor_of(fleet: Fleet, config: Config, terms: Terms = TERMS) -> Attributor:
     """Return what asks and tells; it starts nothing yet, and needs a running event loop."""
     return Attributor(
-        lambda: fleet.world(time.monotonic()),
+        lambda: fleet.glance(time.monotonic()),
         lambda attribution: fleet.attributed(attribution, time.monotonic()),
         config.attribution,
         config.sampling.processes_seconds,

@@ -162,11 +162,12 @@ class Card:
         return True
 
     def has_news(self, now: float, *, released: bool) -> bool:
-        """Tell whether what is published would have another state or identity, beside what was read."""
+        """Tell whether what is published would have another state, identity or processes, beside what was read."""
         self._dirty |= self.sights.look(now, released=released)
         before = self._published
         return (
             before is None
+            or Group.PROCESSES in self._dirty
             or before.state is not self.sights.state
             or before.device is not self.device
             or before.provider != self._provider

@@ -278,7 +278,10 @@ class Fleet:
         return self._world
 
     def glance(self, now: float) -> World:
-        """Return a world in which all but the readings is as it is now, which costs a tenth of `world`."""
+        """Return a world in which all but the readings is as it is now, which costs a tenth of `world`.
+
+        Who is on the GPUs is as it is now, too.
+        """
         if self._world is None or self._waiting or self._world.versions != self._versions:
             return self.world(now)
         changed = any(source.changed for source in self._providers.values())

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.announce import Announcer, summary
-from exporter.model import Group, World
+from exporter.model import Group, ProcessSample, World
 from tests.unit.fleet.hosts import ALL, Host, card
 from tests.unit.fleet.test_fallback_stories import STEPS, Story
 
@@ -52,3 +52,17 @@ def test_readings_alone_make_no_other_world() -> None:
     host.read(card(0), Group.ENERGY, power_watts=310.0)
     assert host.fleet.glance(host.now) is shown
     assert host.cards["nvidia0"].sample.power_watts == 310.0
+
+
+def test_who_is_on_a_gpu_is_seen_at_a_glance() -> None:
+    host = Host(card(0), card(1))
+    host.down(up=True)
+    for number in (0, 1):
+        host.read(card(number), *ALL, power_watts=300.0)
+    before = host.world
+    came = (ProcessSample(pid=77, started=5000),)
+    host.wait(1.0)
+    host.read(card(1), Group.PROCESSES, processes=came)
+    seen = host.fleet.glance(host.now)
+    assert seen is not before
+    assert seen.snapshots[0].devices[1].sample.processes == came
