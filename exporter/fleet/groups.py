@@ -142,6 +142,11 @@ _READ: Mapping[Group, Callable[[Sample], tuple[Any, ...]]] = MappingProxyType(
     {group: attrgetter(*(name for name in FIELDS[group] if name not in _TOLD_WITHOUT_A_READ)) for group in ITS_OWN}
 )
 
+_FIRST: Mapping[Group, str] = MappingProxyType(
+    {Group.ENERGY: "power_watts", Group.LOAD: "utilization_ratio", Group.STATE: "performance_state"}
+)
+"""One of them that most devices give: the others need not be looked at."""
+
 _GETTERS: Mapping[Group, Callable[[Sample], tuple[Any, ...]]] = MappingProxyType(
     {group: attrgetter(*names) for group, names in FIELDS.items() if names}
 )
@@ -171,7 +176,9 @@ def readings(group: Group, sample: Sample | None) -> dict[str, Any]:
 
 def gave(sample: Sample, group: Group) -> bool:
     """Tell whether a read of a group in ITS_OWN gave a value. What a device does not have at all gives none either."""
-    if any(value is not None and value != {} for value in _READ[group](sample)):
+    if getattr(sample, _FIRST[group]) is not None or any(
+        value is not None and value != {} for value in _READ[group](sample)
+    ):
         return True
     return group is Group.STATE and any(map(_has_reading, sample.partitions or ()))
 

@@ -42,16 +42,24 @@ class Readings:
 
     def take(self, sample: Sample) -> Taken:
         """Add a sample. The groups that it has read replace theirs as a whole."""
-        fresh = [group for group, at in sample.taken_at.items() if at > self._taken.get(group, -1.0)]
-        for group in fresh:
+        fresh: list[Group] = []
+        given_at = -math.inf
+        for group, at in sample.taken_at.items():
+            if at <= self._taken.get(group, -1.0):
+                continue
+            fresh.append(group)
             self._newest[group] = sample
-            self._taken[group] = at = sample.taken_at[group]
+            self._taken[group] = at
             self._until[group] = at + self.lifetime(group)
-        given = {group: self._taken[group] for group in fresh if group in groups.ITS_OWN and groups.gave(sample, group)}
-        self._given |= given
-        own = () if given else self._newest.keys() & groups.ITS_OWN
+            if group in groups.ITS_OWN and groups.gave(sample, group):
+                self._given[group] = at
+                given_at = max(given_at, at)
+        if given_at > -math.inf:
+            self._gives_nothing = False
+            return Taken(fresh, given_at)
+        own = self._newest.keys() & groups.ITS_OWN
         self._gives_nothing = bool(own) and all(self._given.get(each, -math.inf) < self._taken[each] for each in own)
-        return Taken(fresh, max(given.values(), default=None))
+        return Taken(fresh, None)
 
     def forget(self) -> Iterable[Group]:
         """Let nothing that was read hold any longer, and return of which groups that was."""
