@@ -1,6 +1,6 @@
 """All benchmarks of speed, memory and size: `python -m tests.benchmarks`; prints a page of Markdown tables.
 
-By default it takes less than eight minutes, of which most is waiting. Run it on a quiet machine, as root or any user:
+By default it takes ten minutes, of which most is waiting. Run it on a quiet machine, as root or any user:
 
     python -m tests.benchmarks --output docs/performance.md
     python -m tests.benchmarks --only rates growth

@@ -89,7 +89,8 @@ def _memory(section: Section) -> None:
         rows.append([name, *(f"{m:.1f}" for m in (parent, worker, parent + worker, agent, parent + worker + agent))])
         section.figures[f"memory {name}"] = parent + worker
     section.say(
-        "Memory (PSS, MiB) of one daemon alone, in an environment that has the packages it asks for and no more."
+        "Memory (PSS, MiB) of one daemon alone, in an environment that has the packages it asks for and no more. "
+        "The agent is there until nothing has changed for a minute."
     )
     section.table(("", "parent", "worker", "both", "agent", "all"), rows)
 
