@@ -115,7 +115,7 @@ class Nvml:
         self._library = library
         self._between_calls = between_calls
         self._functions: dict[str, Callable[..., Any]] = {}
-        self._is_binding = isinstance(library, ModuleType) and hasattr(library, "nvmlLib")
+        self._is_binding = isinstance(library, ModuleType) and hasattr(library, "_nvmlGetFunctionPointer")
         # Compared by `.value` only: NVMLError is unhashable, and comparing it with None raises AttributeError.
         self._status_errors: tuple[type[Exception], ...] = (library.NVMLError,)
         # Raised by the process lists of old drivers; not an NVMLError, and not in every pynvml.
@@ -164,16 +164,13 @@ class Nvml:
         """Return what the library answers for each field. Raises what `call` raises.
 
         pynvml lays out such a call through two Python functions for each field: where the library is pynvml itself,
-        and not what records or replays its calls, the shared object that it has loaded is called past it.
+        and not what records or replays its calls, the function that it calls is called past it.
         """
         if not self._is_binding:
             return answers(self.call("nvmlDeviceGetFieldValues", handle, list(asked.names)))
         self._between_calls()
         room = asked.room()
-        try:
-            status = self._library.nvmlLib.nvmlDeviceGetFieldValues(handle, len(asked), room)
-        except AttributeError:  # the driver is older than the call
-            status = FUNCTION_NOT_FOUND
+        status = self._past("nvmlDeviceGetFieldValues", handle, len(asked), room)
         if status:
             raise_outcome(status)
         return answers(room)
@@ -193,16 +190,21 @@ class Nvml:
                 raise
             return event.eventType, event.eventData
         room = _EVENT_ROOM()
-        try:
-            status = self._library.nvmlLib.nvmlEventSetWait_v2(events, room, milliseconds)
-        except AttributeError:
-            status = FUNCTION_NOT_FOUND
+        status = self._past("nvmlEventSetWait_v2", events, room, milliseconds)
         if status == TIMEOUT:
             return None
         if status:
             raise_outcome(status)
         kind, data = _EVENT.unpack(room)
         return kind, data
+
+    def _past(self, function: str, *arguments: Any) -> int:
+        """Return the status of a function of the shared object that pynvml has loaded."""
+        try:
+            status: int = self._library._nvmlGetFunctionPointer(function)(*arguments)  # noqa: SLF001 -- see `fields`
+        except self._status_errors as error:  # the driver is older than the function
+            return int(getattr(error, "value", _UNKNOWN))
+        return status
 
     def make(self, structure: str) -> Any:
         """Return a new structure of pynvml's, for a function that fills one in. Raises AbsentError."""

@@ -39,8 +39,13 @@ class SharedObject:
 
 
 def binding(shared_object: Any) -> ModuleType:
+    def function(name: str) -> Any:
+        if not hasattr(shared_object, name):
+            raise pynvml.NVMLError(13)
+        return getattr(shared_object, name)
+
     module = ModuleType("pynvml")
-    module.__dict__.update(NVMLError=pynvml.NVMLError, nvmlLib=shared_object)
+    module.__dict__.update(NVMLError=pynvml.NVMLError, _nvmlGetFunctionPointer=function)
     return module
 
 
