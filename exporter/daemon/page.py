@@ -34,7 +34,10 @@ class Pages:
             self._renderer.prepare(self._fleet.world(time.monotonic()), form, blocks, gzip=gzip)
             await answers
             world = self._fleet.world(time.monotonic())
-            energy = await self._journal.shown(world, until - time.monotonic())
+            shown = self._journal.shown(world, until - time.monotonic())
+            # While the journal is written: it holds what was made here unless that was late.
+            self._renderer.prepare(world, form, blocks, gzip=gzip, energy=True)
+            energy = await shown
             content = show(self._renderer, world, energy, form, blocks, gzip=gzip)
         else:
             content = self._renderer.page(self._fleet.world(time.monotonic()), form, blocks, gzip=gzip)

@@ -113,14 +113,20 @@ class Renderer:
         blocks: frozenset[Block] | None = None,
         *,
         gzip: bool = False,
+        energy: bool = False,
     ) -> None:
-        """Make all of the page but its energy, so that `page` has less to do once that has been read."""
-        front = self._front(world, blocks)
+        """Make all of the page but its energy, or with it, so that `page` has less to do once that may be shown."""
+        dialect = format.dialect
+        made = self._front(world, blocks)
         if gzip:
-            self._joined(front, format.dialect)
-        else:
-            for block in front:
-                block.plain(format.dialect)
+            self._joined(made, dialect)
+        if energy and (blocks is None or Block.ENERGY in blocks):
+            made = [*made, self._block(world, Block.ENERGY)]
+        for block in made:
+            if gzip:
+                block.deflated(dialect)
+            else:
+                block.plain(dialect)
 
     def _front(self, world: World, blocks: frozenset[Block] | None) -> list[_Rendered]:
         return [self._block(world, block) for block in FRONT if blocks is None or block in blocks]

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 
@@ -58,15 +58,22 @@ class Journal:
         self._tried_at = self._clock()
         self._tell(up=not reason, reason=reason)
 
-    async def shown(self, world: World, left: float = LATE_SECONDS) -> World | None:
-        """Return the world whose energy may be shown: this or a newer one; when writing is late, an older one or None.
+    def shown(self, world: World, left: float = LATE_SECONDS) -> Coroutine[None, None, World | None]:
+        """Have this world written, and wait in what is returned for the one whose energy may be shown.
 
-        `left`: seconds until the page is late.
+        It is this or a newer one; when writing is late, an older one or None. `left`: seconds until the page is late.
         """
+        if self._is_missing(world) and self._writing is None:
+            self._write()
+        return self._written_by(self._loop.time() + min(max(left, LEAST_SECONDS), LATE_SECONDS), world)
+
+    def _is_missing(self, world: World) -> bool:
+        return self._store is not None and self._guards and _energy(world) > _energy(self._shown)
+
+    async def _written_by(self, until: float, world: World) -> World | None:
         if self._store is None:
             return world
-        until = self._loop.time() + min(max(left, LEAST_SECONDS), LATE_SECONDS)
-        while self._guards and _energy(world) > _energy(self._shown):
+        while self._is_missing(world):
             writing = self._writing or self._write()
             left = until - self._loop.time()
             if left <= 0 or not (await asyncio.wait({writing}, timeout=left))[0]:
