@@ -35,7 +35,7 @@ CONFIG = """
 sampling: {energy_seconds: 0.5, load_seconds: 0.5, state_seconds: 1, processes_seconds: 1, deadline_seconds: 1,
            open_deadline_seconds: 4}
 workers: {max_memory_bytes: 60000000, max_descriptors: 40}
-attribution: {enabled: %s}
+attribution: {enabled: %s, job_files: %s}
 """
 MODELS = {"nvidia": "H100-SXM", "amd": "MI300X", "simulated": "H100-SXM"}
 WATTS = (500, 400, 300, 200)
@@ -89,7 +89,10 @@ class Bench:
     """Three devices of one vendor (and room for a fourth), the second of which suffers, and one of another provider."""
 
     def __init__(self, folder: Path, vendor: str, *, attributes: bool = False) -> None:
-        """`attributes`: a child beside the workers looks up owners, which takes as long to start as a worker."""
+        """`attributes`: a child beside the workers looks up owners, which takes as long to start as a worker.
+
+        It has a source that may tell something else at any time, so that it does not leave.
+        """
         self.folder = folder
         self._children = PROVIDERS + attributes
         self.vendor = vendor
@@ -104,7 +107,8 @@ class Bench:
         devices = Machine(load_scenario(self.text(order=(0, 1, 2, 3))), self.epoch).devices
         alone = Machine(load_scenario(BYSTANDER), self.epoch).devices[0]
         self.names = tuple(device.key for device in (*devices, alone))
-        (folder / "config.yaml").write_text(CONFIG % str(attributes).lower())
+        (folder / "jobs").mkdir()
+        (folder / "config.yaml").write_text(CONFIG % (str(attributes).lower(), folder / "jobs"))
         self._connection: http.client.HTTPConnection | None = None
         self._totals: dict[str, float] = {}
 
