@@ -51,7 +51,15 @@ simulate: scenario.yaml
 sampling: {{load_seconds: 0.2, state_seconds: 0.3, processes_seconds: 0.3}}
 attribution: {{proc: {root}/proc, job_files: {root}/jobs, kubelet_socket: null, pod_logs: null}}
 """
-CEASES_AT_A_START = frozenset({"gpu_busy_seconds_total", "gpu_throttle_seconds_total"})
+CEASES_AT_A_START = frozenset(
+    {
+        "gpu_busy_seconds_total",
+        "gpu_throttle_seconds_total",
+        "gpu_interconnect_receive_bytes_total",
+        "gpu_interconnect_transmit_bytes_total",
+        "gpu_interconnect_errors_total",
+    }
+)
 """Counters of a device that no journal keeps."""
 
 
