@@ -178,7 +178,7 @@ def _column(one: Played) -> str:
 def _origin(one: Played) -> str:
     capture = one.capture
     filled = f" *Filled in:* {capture.filled_in}" if capture.filled_in else ""
-    return f"\n**{_column(one)}**, {_SEEN[capture.seen]}. {capture.source}{filled}\n"
+    return f"\n**{_column(one)}**, {_SEEN[capture.seen]}. {capture.source.removesuffix('.')}.{filled}\n"
 
 
 def _sign(one: Played, name: str) -> str:
