@@ -25,8 +25,8 @@ MAX_NAME = 16
 _OF_DEVICE = f"{DEVICES}/"
 _STATUS_HEADERS = (*html.HEADERS, ("Refresh", str(REFRESH_SECONDS)))
 
-Page = Callable[[Format, frozenset[Block] | None, bool], Awaitable[bytes]]
-"""Format, blocks (None: all), gzip -> the page as it is sent."""
+Page = Callable[[Format, frozenset[Block] | None, bool, str], Awaitable[bytes]]
+"""Format, blocks (None: all), gzip, client -> the page as it is sent."""
 
 
 class BadQueryError(ValueError):
@@ -77,7 +77,7 @@ async def _metrics(page: Page, request: Request) -> Response:
         return plain(400, str(error))
     chosen = negotiate(request.headers.get("accept"))
     gzip = accepts_gzip(request.headers.get("accept-encoding"))
-    body = await page(chosen, blocks, gzip)
+    body = await page(chosen, blocks, gzip, request.client)
     encoding = (("Content-Encoding", "gzip"),) if gzip else ()
     return Response(200, (("Content-Type", chosen.content_type), ("Vary", "Accept, Accept-Encoding"), *encoding), body)
 

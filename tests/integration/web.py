@@ -35,7 +35,7 @@ class Answer(NamedTuple):
     body: bytes
 
 
-async def page(_format: Format, _blocks: frozenset[Block] | None, _gzip: bool) -> bytes:
+async def page(_format: Format, _blocks: frozenset[Block] | None, _gzip: bool, _client: str) -> bytes:
     await asyncio.sleep(0)
     return PAGE
 

@@ -44,7 +44,7 @@ MEDIA_TYPE = re.compile(
 )
 
 
-async def page(form: Format, blocks: frozenset[Block] | None, gzip: bool) -> bytes:
+async def page(form: Format, blocks: frozenset[Block] | None, gzip: bool, _client: str = "") -> bytes:
     return RENDERER.page(EMPTY, form, blocks, gzip=gzip)
 
 

@@ -50,7 +50,7 @@ NO_GPU = world(
 )
 
 
-async def echo(format_: Format, blocks: frozenset[Block] | None, gzip: bool) -> bytes:
+async def echo(format_: Format, blocks: frozenset[Block] | None, gzip: bool, _client: str = "") -> bytes:
     page = f"{format_.name} {sorted(map(str, blocks)) if blocks is not None else 'all'}\n".encode()
     return gzip_module.compress(page) if gzip else page
 
