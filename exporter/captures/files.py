@@ -1,4 +1,4 @@
-"""How files of /sys and /proc are written in a capture, and put into a directory again.
+"""How files of /sys and /proc are written in a capture.
 
 A folder is a mapping by name, which may hold slashes; one without anything in it is there as well. A text is a file of
 that text and a line feed, a number one of its digits. `$text` is a file of that text and nothing more, `$base64` one of
@@ -10,7 +10,6 @@ import base64
 import errno
 import posixpath
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from exporter.captures.answers import bytes_of
@@ -80,26 +79,6 @@ def complaints(tree: Mapping[str, Any], path: str, before: set[str]) -> Iterator
 def _above(place: str) -> Iterator[str]:
     while place := posixpath.dirname(place):
         yield place
-
-
-def materialise(files: Mapping[str, Entry], root: Path) -> None:
-    """Write files below `root`, over those of a moment before. Raises OSError.
-
-    A file that cannot be read is one that leads to itself: to read it is an error, though seldom the one recorded.
-    """
-    for path, entry in files.items():
-        place = root / path
-        if isinstance(entry, Folder):
-            place.mkdir(parents=True, exist_ok=True)
-            continue
-        place.unlink(missing_ok=True)
-        if entry is None:
-            continue
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(entry, bytes):
-            place.write_bytes(entry)
-        else:
-            place.symlink_to(entry.target if isinstance(entry, Link) else place.name)
 
 
 def error_number(name: str) -> int:

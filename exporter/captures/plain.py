@@ -1,9 +1,10 @@
-"""What an answer of a vendor's package is in plain values: structs as mappings, handles by their names."""
+"""What answers and arguments of a vendor's package are in plain values: structs as mappings, handles by their names."""
 
 import base64
 import ctypes
 import enum
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable
 from typing import Any
 
 from exporter.captures.answers import BYTES, HANDLE, MEMBER, Handle, Member
@@ -47,23 +48,22 @@ def struct_of(argument: Any) -> Any:
     return argument if isinstance(argument, ctypes.Structure) and getattr(argument, "_fields_", None) else None
 
 
-def fill(struct: Any, members: Mapping[str, Any]) -> None:
-    """Set members of a struct; those that it does not have are left out, and so are handles.
-
-    Raises TypeError, ValueError for what does not fit.
-    """
-    known = {field[0] for field in struct._fields_}
-    for name, value in members.items():
-        if name not in known or isinstance(value, Handle | Member):
-            continue
-        place = getattr(struct, name)
-        if isinstance(value, dict):
-            fill(place, value)
-        elif isinstance(place, ctypes.Array):
-            for index, item in enumerate(value[: len(place)]):
-                place[index] = item
-        else:
-            setattr(struct, name, value)
+def in_call(argument: Any) -> str:
+    """Return an argument as a capture spells it, of a struct the name of its class. Raises TypeError for the rest."""
+    if isinstance(argument, enum.Enum | Handle | Member):
+        return argument.name
+    if isinstance(argument, bytes):
+        argument = argument.decode("utf-8", "replace")
+    if isinstance(argument, list | tuple):
+        return " ".join(map(in_call, argument))
+    if isinstance(argument, bool | int | float) or argument is None:
+        return str(argument)
+    if isinstance(argument, str):
+        return re.sub(r"[(),]", "_", argument)
+    struct = struct_of(argument)
+    if struct is not None:
+        return type(struct).__name__
+    raise TypeError(f"{type(argument).__name__} cannot be an argument of a call in a capture")
 
 
 def _members(answer: Any) -> dict[Any, Any]:

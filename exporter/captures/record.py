@@ -23,9 +23,8 @@ from exporter.captures.answers import ERROR, FIELD_VALUES, FILLS, RAISES, UNDECO
 from exporter.captures.copy import CopiedFiles, Copier
 from exporter.captures.files import Entry, written
 from exporter.captures.format import SYSTEM, Capture, Library, Moment, Wall
-from exporter.captures.plain import address_of, plain, struct_of
+from exporter.captures.plain import address_of, in_call, plain, struct_of
 from exporter.captures.redact import Redactor
-from exporter.captures.replay import in_call
 
 _RECORDED = re.compile(r"(?:nvml|amdsmi_)\w+")
 _CONSTANTS = re.compile(r"(?:AMDSMI_)?VRAM_TYPE_\w+")

@@ -8,7 +8,6 @@ from typing import Any
 import pynvml
 
 from exporter.captures.format import Capture, read_capture
-from exporter.captures.replay import Replay, ReplayedFiles, materialise
 from exporter.config import SamplingConfig
 from exporter.exposition import Renderer
 from exporter.exposition.formats import Format
@@ -22,6 +21,7 @@ from exporter.providers.drm.opening import open_cards
 from exporter.providers.nvidia import open_library
 from exporter.providers.procfs import Proc
 from exporter.providers.protocol import OpenContext, Opened, Provider
+from tests.captures.replay import Replay, ReplayedFiles, materialise
 from tests.unit.amd.vendor import EXCEPTIONS
 
 FOLDER = Path(__file__).parent

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from exporter.captures.format import load_capture
-from exporter.captures.replay import Replay
 from exporter.providers.nvidia import open_library
 from exporter.providers.protocol import OpenContext
 from exporter.providers.simulated.machine import Machine
 from exporter.providers.simulated.provider import open_machine
 from exporter.providers.simulated.scenario import load_scenario
 from exporter.supervision.schedule import EVERYTHING
+from tests.captures.replay import Replay
 from tests.native.plan import standin_environment, write_plan
 
 ONE = "devices: [{model: H100-SXM, load: {pattern: constant, watts: 400}}]\n"

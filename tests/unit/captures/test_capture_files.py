@@ -8,8 +8,8 @@ import pytest
 from exporter.captures.format import load_capture
 from exporter.captures.record import Recorder, dump
 from exporter.captures.redact import Redactor
-from exporter.captures.replay import materialise
 from exporter.providers.drm.files import KernelFiles
+from tests.captures.replay import materialise
 
 DEVICE = "sys/devices/pci0000:00/0000:00:01.1/0000:03:00.0"
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from exporter.captures.format import Capture, Library, Moment, Wall, load_capture
 from exporter.captures.record import Recorder, dump
 from exporter.captures.redact import Redactor
-from exporter.captures.replay import Replay
+from tests.captures.replay import Replay
 
 UUID = "GPU-a1b2c3d4-e5f6-a7b8-c9d0-e1f2a3b4c5d6"
 SERIAL = "1654922006536"

@@ -8,7 +8,7 @@ import pytest
 
 from exporter.captures.answers import Handle
 from exporter.captures.format import load_capture
-from exporter.captures.replay import Replay, ReplayedError, materialise
+from tests.captures.replay import Replay, ReplayedError, materialise
 from tests.unit.amd.vendor import EXCEPTIONS
 
 NVIDIA = """

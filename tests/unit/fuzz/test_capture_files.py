@@ -8,7 +8,7 @@ from hypothesis import example, given
 
 from exporter.captures.answers import FIELD_VALUES, Handle, parse_call
 from exporter.captures.format import SYSTEM, CaptureError, load_capture
-from exporter.captures.replay import Replay, ReplayedError, materialise
+from tests.captures.replay import Replay, ReplayedError, materialise
 from tests.unit.fuzz.documents import Stopwatch, files, judged, many
 
 NAME = "a file: of ours.yaml"

@@ -4,7 +4,7 @@ What was not recorded is refused in the vendor's own way: "not supported", or "n
 are the vendor's where they are given, else of the same shape. Structs are records of what was recorded of them.
 """
 
-import enum
+import ctypes
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from exporter.captures import answers, files
 from exporter.captures.answers import Filled, Handle, Member, Raised, Refusal
 from exporter.captures.format import SYSTEM, Capture, spelled
-from exporter.captures.plain import fill, struct_of
+from exporter.captures.plain import in_call, struct_of
 
 _UNSIGNED, _SIGNED, _DOUBLE = 3, 4, 0
 _VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
@@ -145,7 +145,7 @@ class Replay:
     def _filled(answer: Filled, arguments: tuple[Any, ...]) -> int:
         """Fill the struct among the arguments, as the library does that answers with a status."""
         for struct in filter(None, map(struct_of, arguments)):
-            fill(struct, answer.members)
+            _fill(struct, answer.members)
         return 0
 
     def _given(self, answer: Any) -> Any:
@@ -227,27 +227,44 @@ class ReplayedFiles:
             raise OSError(number, os.strerror(number), path)
 
 
-def in_call(argument: Any) -> str:
-    """Return an argument as a capture spells it, of a struct the name of its class. Raises TypeError for the rest."""
-    if isinstance(argument, enum.Enum | Handle | Member):
-        return argument.name
-    if isinstance(argument, bytes):
-        argument = argument.decode("utf-8", "replace")
-    if isinstance(argument, list | tuple):
-        return " ".join(map(in_call, argument))
-    if isinstance(argument, bool | int | float) or argument is None:
-        return str(argument)
-    if isinstance(argument, str):
-        return re.sub(r"[(),]", "_", argument)
-    struct = struct_of(argument)
-    if struct is not None:
-        return type(struct).__name__
-    raise TypeError(f"{type(argument).__name__} cannot be an argument of a call in a capture")
-
-
 def materialise(capture: Capture, root: Path, number: int = 0) -> None:
-    """Write the files of a moment below `root`: of the first all, of a later one what is different. Raises OSError."""
-    files.materialise(capture.files_at(0) if number == 0 else capture.files_changed_at(number), root)
+    """Write the files of a moment below `root`: of the first all, of a later one what is different. Raises OSError.
+
+    A file that cannot be read is one that leads to itself: to read it is an error, though seldom the one recorded.
+    """
+    changed = capture.files_at(0) if number == 0 else capture.files_changed_at(number)
+    for path, entry in changed.items():
+        place = root / path
+        if isinstance(entry, files.Folder):
+            place.mkdir(parents=True, exist_ok=True)
+            continue
+        place.unlink(missing_ok=True)
+        if entry is None:
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(entry, bytes):
+            place.write_bytes(entry)
+        else:
+            place.symlink_to(entry.target if isinstance(entry, files.Link) else place.name)
+
+
+def _fill(struct: Any, members: Mapping[str, Any]) -> None:
+    """Set members of a struct; those that it does not have are left out, and so are handles.
+
+    Raises TypeError, ValueError for what does not fit.
+    """
+    known = {field[0] for field in struct._fields_}
+    for name, value in members.items():
+        if name not in known or isinstance(value, Handle | Member):
+            continue
+        place = getattr(struct, name)
+        if isinstance(value, dict):
+            _fill(place, value)
+        elif isinstance(place, ctypes.Array):
+            for index, item in enumerate(value[: len(place)]):
+                place[index] = item
+        else:
+            setattr(struct, name, value)
 
 
 def _field(field: answers.Field, value: Any) -> SimpleNamespace:
