@@ -2,16 +2,19 @@
 
 import sys
 
-from exporter import early, lean
+from exporter import early
 
 
 def main() -> int:
     """Run the command and return its exit code; 130: interrupted before there was anything to end in order."""
     if sys.argv[1:2] != ["measure"]:  # to which they mean the end, and not a clean one, as long as nothing is measured
         early.hold()
-    lean.postpone()
     try:
-        from exporter.cli import main as command  # noqa: PLC0415 -- most of a start is spent here, with signals held
+        # Most of a start is spent here, with signals held.
+        from exporter import lean  # noqa: PLC0415 -- as above
+
+        lean.postpone()
+        from exporter.cli import main as command  # noqa: PLC0415 -- as above
 
         return command()
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import threading
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 SELDOM = ("inspect", "ipaddress", "tokenize")
 """Of Python's own. asyncio wants inspect for decorated coroutines, urllib.parse ipaddress for a host in brackets,
 and linecache tokenize for the source of a traceback: 1.1 of a daemon's 16 MiB."""
+
+_giving_way = threading.Lock()
 
 
 def postpone(names: tuple[str, ...] = SELDOM) -> None:
@@ -37,8 +40,9 @@ def _postponed(name: str) -> ModuleType:
     module = ModuleType(name)
 
     def attribute(wanted: str) -> Any:
-        if sys.modules.get(name) is module:
-            del sys.modules[name]
+        with _giving_way:  # or another thread takes away what this one is about to load
+            if sys.modules.get(name) is module:
+                del sys.modules[name]
         __import__(name)
         return getattr(sys.modules[name], wanted)
 

@@ -51,6 +51,18 @@ def test_one_name_of_a_postponed_module_can_be_imported(name: str) -> None:
     """)
 
 
+def test_nothing_is_loaded_before_signals_are_held() -> None:
+    loaded = run("""
+        import sys
+        before = set(sys.modules)
+        import exporter.__main__
+        print(*sorted(set(sys.modules) - before))
+    """)
+    ours = {name for name in loaded.split() if name.startswith("exporter.")}
+    assert ours == {"exporter.__main__", "exporter.early"}
+    assert "typing" not in loaded.split(), "it takes most of the time in which a signal would end us"
+
+
 def test_what_is_loaded_already_is_not_postponed() -> None:
     run("""
         import ipaddress
@@ -58,6 +70,30 @@ def test_what_is_loaded_already_is_not_postponed() -> None:
         postpone(("ipaddress",))
         import ipaddress as again
         assert again is ipaddress
+    """)
+
+
+def test_threads_that_use_a_postponed_module_at_the_same_time_load_it_once() -> None:
+    run("""
+        import sys, threading, time
+        from exporter.lean import postpone
+
+        def slowly(frame, event, argument):
+            # Every thread takes as long for each line, so that all of them are at the same one.
+            if event == "line":
+                time.sleep(0.01)
+            return slowly if frame.f_code.co_filename.endswith("lean.py") else None
+
+        postpone(("ipaddress",))
+        import ipaddress
+        found = []
+        threading.settrace(slowly)
+        threads = [threading.Thread(target=lambda: found.append(ipaddress.ip_address)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == [sys.modules["ipaddress"].ip_address] * 4, found
     """)
 
 
