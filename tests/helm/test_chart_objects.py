@@ -99,7 +99,7 @@ def test_a_mistake_would_be_found() -> None:
 
 def model(kind: str) -> Any:
     # Seconds, which every process that collects tests would pay for.
-    from cloudcoil.models.prometheus_operator import v1  # noqa: PLC0415
+    from cloudcoil.models.prometheus_operator import v1  # noqa: PLC0415 -- as above
 
     return getattr(v1, kind)
 

@@ -68,7 +68,7 @@ def path() -> Iterator[Path]:
 
 
 def source(path: Path, **options: object) -> KubeletSource:
-    return KubeletSource(str(path), RESOURCES, **options)  # type: ignore[arg-type]
+    return KubeletSource(str(path), RESOURCES, **options)  # type: ignore[arg-type] # of several types
 
 
 def look(path: Path, **options: object) -> Findings:
@@ -353,10 +353,10 @@ def test_a_refusal_is_told_in_a_sentence(node: Node, path: Path, failure: tuple[
     "answer", [b"\x0a", b"\x0a\x05abc", b"\x08\x01\x0a\x02\x08\x01", b"\x0a\x03\x0a\x01\xff", os.urandom(512)]
 )
 def test_an_answer_of_garbage_is_an_error(path: Path, answer: bytes) -> None:
-    import grpc  # noqa: PLC0415
+    import grpc  # noqa: PLC0415 -- of an extra
 
-    class Garbage(grpc.GenericRpcHandler):  # type: ignore[misc]
-        def service(self, details: object) -> object:  # noqa: ARG002
+    class Garbage(grpc.GenericRpcHandler):  # type: ignore[misc] # it has no types
+        def service(self, details: object) -> object:  # noqa: ARG002 -- as it is called
             return grpc.unary_unary_rpc_method_handler(lambda *_: answer)
 
     with ThreadPoolExecutor(1) as pool:
@@ -426,7 +426,7 @@ def test_looking_leaks_no_threads_and_no_descriptors(node: Node, path: Path) -> 
 
     def used() -> tuple[int, int]:
         gc.collect()
-        return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))  # noqa: PTH208 -- one call for each
 
     with serving(node, path):
         for _ in range(10):

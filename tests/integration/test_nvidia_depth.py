@@ -32,6 +32,10 @@ def until(served: Session, enough: Callable[[Counter[str]], bool], *groups: Grou
     return found
 
 
+def descriptors(served: Session) -> int:
+    return len(list(Path(f"/proc/{served.process.pid}/fd").iterdir()))
+
+
 def xid(code: int, at: float, **more: float) -> FaultSpec:
     return FaultSpec(kind="event", code=code, from_seconds=at, **more)
 
@@ -65,11 +69,15 @@ def test_gpu_that_falls_off_says_why(start: Start, plan: Path) -> None:
 def test_wait_that_hangs_holds_up_neither_readings_nor_the_end(start: Start, plan: Path) -> None:
     with start(machine(constant("H100-SXM"))) as served:
         assert first(served).error_event_kinds == ("xid",)
-        hang = FaultSpec(kind="hang", call="nvmlEventSetWait_v2")
-        write_plan(plan, machine(constant("H100-SXM", faults=(hang,))))
         (device,) = served.devices()
+        before = descriptors(served)
+        leak, hang = (FaultSpec(kind=kind, call="nvmlEventSetWait_v2") for kind in ("leak_descriptors", "hang"))
+        write_plan(plan, machine(constant("H100-SXM", faults=(leak, hang))))
         served.read(device, *STATE)  # asks for a round of the thread that listens
-        time.sleep(1.5)
+        end = time.monotonic() + SECONDS
+        while descriptors(served) <= before:  # it has not come to the call
+            assert time.monotonic() < end
+            time.sleep(0.05)
         assert served.read(device, *STATE, seconds=10).power_watts == 500.0
         served.ask("close", seconds=10)
 

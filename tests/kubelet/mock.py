@@ -113,7 +113,7 @@ def _servicer(node: Node) -> Any:
 
     messages = node.stubs.messages
 
-    class Servicer(node.stubs.services.PodResourcesListerServicer):  # type: ignore[name-defined,misc]
+    class Servicer(node.stubs.services.PodResourcesListerServicer):  # type: ignore[name-defined,misc] # generated
         def List(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 -- as generated
             node.asked.append("List")
             if "List" in node.hangs:
@@ -122,7 +122,7 @@ def _servicer(node: Node) -> Any:
                 context.abort(grpc.StatusCode[node.failure[0]], node.failure[1])
             return messages.ListPodResourcesResponse(pod_resources=node.pods)
 
-        def Get(self, request: Any, context: Any) -> Any:  # noqa: N802
+        def Get(self, request: Any, context: Any) -> Any:  # noqa: N802 -- as above
             node.asked.append(f"Get {request.pod_namespace}/{request.pod_name}")
             if "Get" in node.hangs:
                 node.release.wait(30)

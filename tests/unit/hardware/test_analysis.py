@@ -1,12 +1,14 @@
 """The measures of a real sensor, tried on sensors whose period and window are known."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.hardware.analysis import Cost, Point, costs, integral, rise_seconds, update_period
 
 
-def polled(seconds: float, step: float, value: object) -> list[Point]:
-    return [Point(i * step, value(i * step)) for i in range(int(seconds / step))]  # type: ignore[operator]
+def polled(seconds: float, step: float, value: Callable[[float], float]) -> list[Point]:
+    return [Point(i * step, value(i * step)) for i in range(int(seconds / step))]
 
 
 @pytest.mark.parametrize("period", [0.01, 0.1, 1.0])

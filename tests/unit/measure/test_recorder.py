@@ -1,6 +1,7 @@
 """Readings, identities and events out of what workers report."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -9,13 +10,13 @@ from exporter.measure.records import Identity, Point
 from exporter.model import Device, GpuState, Group, Sample
 
 
-def gpu(key: str, index: int = 0, **more: object) -> Device:
-    return Device(vendor="nvidia", key=key, index=index, pci_address=f"0000:0{index}:00.0", **more)  # type: ignore[arg-type]
+def gpu(key: str, index: int = 0, **more: Any) -> Device:
+    return Device(vendor="nvidia", key=key, index=index, pci_address=f"0000:0{index}:00.0", **more)
 
 
-def read(device: Device, at: float, watts: float | None = 100.0, **more: object) -> Sample:
+def read(device: Device, at: float, watts: float | None = 100.0, **more: Any) -> Sample:
     fields = {"power_kind": "average", "power_window_seconds": 1.0, "energy_counter_joules": 100.0 * at, **more}
-    return Sample(device=device, taken_at={Group.ENERGY: at}, power_watts=watts, **fields)  # type: ignore[arg-type]
+    return Sample(device=device, taken_at={Group.ENERGY: at}, power_watts=watts, **fields)
 
 
 class Stage:

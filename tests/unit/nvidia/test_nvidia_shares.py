@@ -23,8 +23,8 @@ class Sample(NamedTuple):
     """As pynvml makes it; the names are NVML's."""
 
     pid: int
-    smUtil: int  # noqa: N815
-    timeStamp: int  # noqa: N815
+    smUtil: int  # noqa: N815 -- as above
+    timeStamp: int  # noqa: N815 -- as above
 
 
 class Bench:
