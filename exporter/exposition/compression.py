@@ -34,14 +34,20 @@ class Beginning(NamedTuple):
 _MEMORY = 6
 """Of 1 to 9: what zlib may take beside its window. The pages get no smaller by more of it."""
 
-_compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS, _MEMORY)
+_compressors: list["zlib._Compress"] = []
 """One for all: it takes 160 KiB, whose pages the kernel would have to give and take back for each stretch."""
 
 
 def deflated(plain: bytes) -> bytes:
     """Return a stretch that can be joined with others."""
+    # One that is left in the middle of a stretch, for want of memory, would go on with it in the next.
+    compressor = (
+        _compressors.pop() if _compressors else zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS, _MEMORY)
+    )
     # A full flush forgets what came before it.
-    return _compressor.compress(plain) + _compressor.flush(zlib.Z_FULL_FLUSH)
+    stretch = compressor.compress(plain) + compressor.flush(zlib.Z_FULL_FLUSH)
+    _compressors.append(compressor)
+    return stretch
 
 
 def member(page: Beginning) -> bytes:

@@ -40,6 +40,8 @@ class Layout(NamedTuple):
     """The same in the order of the page."""
     texts: Sequence[str]
     """Before each value."""
+    dates: Mapping[str, tuple[Base, str]]
+    """By text before a value, where it is said: of whom it is, and the text before the time of its creation."""
     is_plain: bool
     """Whether no two are the same, and there is room for all."""
 
@@ -58,9 +60,7 @@ class Family(Generic[T]):
         self._template = f"{spec.name}{{{labels}}} " if labels else f"{spec.name} "
         self._lowest = 0.0 if spec.kind is Kind.COUNTER else -sys.float_info.max
         self._texts: dict[Identity, str] = {}
-        self._dates: dict[str, tuple[Base, str]] = {}
-        """By text before a value: of whom it is, and the text before the time of its creation."""
-        self._layout = Layout((), (), (), (), is_plain=True)
+        self._layout = Layout((), (), (), (), {}, is_plain=True)
         self._raws: list[Any] = []
         self._lines = Lines("", "", 0)
         """What came of these readings of the subjects of the layout."""
@@ -76,13 +76,13 @@ class Family(Generic[T]):
         layout = self._laid_out(bases, raws)
         if layout is self._layout and raws == self._raws and self._created is None:
             return self._lines
-        self._layout, self._raws = layout, raws
         if self.spec.labels:
             values = [raw[key] for raw, order in zip(raws, layout.orders, strict=True) for key in order]
         else:
             values = raws
-        self._lines = self._usual(layout, values) or self._checked(layout, values, subjects)
-        return self._lines
+        lines = self._usual(layout, values) or self._checked(layout, values, subjects)
+        self._layout, self._raws, self._lines = layout, raws, lines  # all or none: there may be no memory for lines
+        return lines
 
     def _usual(self, layout: Layout, values: Sequence[Any]) -> Lines | None:
         """Return the lines where every series is shown that has a value, which is a float; None: that is not so."""
@@ -112,7 +112,7 @@ class Family(Generic[T]):
             else:
                 dropped += 1
         plain = "".join([f"{text}{value!r}\n" for text, value in values.items()])
-        dated = plain if self._created is None else self._dated(layout.bases, subjects, values)
+        dated = plain if self._created is None else self._dated(layout, subjects, values)
         return Lines(plain, dated, dropped)
 
     def _laid_out(self, bases: Sequence[Base], raws: Sequence[Any]) -> Layout:
@@ -128,22 +128,29 @@ class Family(Generic[T]):
         else:
             identities = list(bases)
         if len(self._texts) > 2 * len(identities) + _SPARE:
-            self._texts, self._dates = {}, {}  # most of it is of processes and devices that are gone
+            self._texts = {}  # most of it is of processes and devices that are gone
         known = self._texts
         texts = [known.get(identity) or self._text(identity) for identity in identities]
-        return Layout(bases, keys, orders, texts, is_plain=len(set(texts)) == len(texts) <= MOST_SERIES)
+        dates: dict[str, tuple[Base, str]] = {}
+        if self._created is not None:
+            name = self.spec.name
+            began = f"{name.removesuffix('_total')}_created"
+            for identity, text in zip(identities, texts, strict=True):
+                base: Base = identity[0] if self.spec.labels else identity
+                dates.setdefault(text, (base, began + text.removeprefix(name)))
+        return Layout(bases, keys, orders, texts, dates, is_plain=len(set(texts)) == len(texts) <= MOST_SERIES)
 
-    def _dated(self, bases: Sequence[Base], subjects: Sequence[T], values: Mapping[str, float]) -> str:
+    def _dated(self, layout: Layout, subjects: Sequence[T], values: Mapping[str, float]) -> str:
         """Return the lines, each followed by that of its creation: samples of one series must not be parted."""
         read: Any = self._created
         starts: dict[Base, str] = {}
-        for base, subject in zip(bases, subjects, strict=True):
+        for base, subject in zip(layout.bases, subjects, strict=True):
             start = _number(read(subject))
             if 0.0 <= start < math.inf:
                 starts.setdefault(base, f"{start!r}\n")
         lines = []
         for text, value in values.items():
-            base, created = self._dates[text]
+            base, created = layout.dates[text]
             lines.append(f"{text}{value!r}\n")
             if base in starts:
                 lines.append(created + starts[base])
@@ -155,17 +162,16 @@ class Family(Generic[T]):
             of, key = identity
             values = (*of, key) if isinstance(key, str) else (*of, *key)
         text = self._template % tuple(quoted(values[i]) for i in self._order)
-        if self._created is not None and text not in self._dates:
-            name = self.spec.name
-            base: Base = identity[0] if self.spec.labels else identity
-            self._dates[text] = base, f"{name.removesuffix('_total')}_created{text.removeprefix(name)}"
         self._texts[identity] = text
         return text
 
 
 def _number(raw: object) -> float:
-    """Return what is not a float as one, or NaN."""
-    if isinstance(raw, bool) or not isinstance(raw, int | float):
+    """Return what is not a float as one, or NaN.
+
+    True is 1, as Python holds them equal: a reading of one after the other is seen as no change.
+    """
+    if not isinstance(raw, int | float):
         return math.nan
     try:
         return float(raw)

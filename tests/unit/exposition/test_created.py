@@ -81,3 +81,15 @@ def test_it_adds_nothing_but_its_own_lines_to_any_page(of: World) -> None:
     without, dated = page(of, created=False), page(of)
     assert [line for line in dated.splitlines() if "_created{" not in line] == without.splitlines()
     list(text_string_to_metric_families(dated))
+
+
+def test_the_time_is_that_of_the_device_that_is_shown_and_not_of_one_before_with_the_same_labels() -> None:
+    renderer = Renderer(created=True)
+    gone, there = (
+        msgspec.structs.replace(device(), gpu=gpu, energy=account(start_timestamp=start))
+        for gpu, start in (("a\0", 1.0), ("a", 2.0))
+    )
+    renderer.page(world(gone), Format.OPENMETRICS_1_0_0)
+    shown = renderer.page(world(there), Format.OPENMETRICS_1_0_0)
+    assert shown == Renderer(created=True).page(world(there), Format.OPENMETRICS_1_0_0)
+    assert b'gpu_energy_joules_created{gpu="a",uuid="GPU-0"} 2.0\n' in shown

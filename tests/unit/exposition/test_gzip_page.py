@@ -1,6 +1,8 @@
 """A gzip page: one member that any reader can read, made of blocks compressed on their own."""
 
 import gzip
+import subprocess
+import sys
 import zlib
 
 import pytest
@@ -65,6 +67,28 @@ def test_a_stretch_refers_to_nothing_before_it(plain: list[bytes]) -> None:
     for part in plain:
         for again in (part, part):
             assert zlib.decompressobj(-zlib.MAX_WBITS).decompress(deflated(again)) == again
+
+
+WITHOUT_MEMORY = """
+import random, resource, zlib
+from pathlib import Path
+from exporter.exposition.compression import deflated
+
+plain = random.Random(1).randbytes(24 << 20)
+of_before, most = resource.getrlimit(resource.RLIMIT_AS)
+in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (in_use + (8 << 20), most))
+try:
+    deflated(plain)
+except MemoryError:
+    resource.setrlimit(resource.RLIMIT_AS, (of_before, most))
+    print(zlib.decompressobj(-zlib.MAX_WBITS).decompress(deflated(b"whole")))
+"""
+
+
+def test_a_stretch_that_there_was_no_memory_for_leaves_nothing_in_those_after_it() -> None:
+    said = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY], capture_output=True, text=True, check=False)
+    assert (said.stdout, said.stderr) == ("b'whole'\n", "")
 
 
 def test_a_large_page_is_compressed_well() -> None:

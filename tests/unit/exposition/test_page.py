@@ -133,9 +133,7 @@ def test_numbers_keep_every_digit() -> None:
         assert float(shown.rpartition(" ")[2]) == number
 
 
-@pytest.mark.parametrize(
-    "value", [math.nan, math.inf, -math.inf, True, False, "N/A", "12", b"1", [], {}, 10**400, 1j, object()]
-)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "N/A", "12", b"1", [], {}, 10**400, 1j, object()])
 def test_what_is_no_finite_number_costs_its_series_and_is_counted(value: object) -> None:
     renderer = Renderer()
     page = text_page(world(device(0, power_watts=value), device(1)), renderer)

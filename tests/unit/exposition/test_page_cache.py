@@ -81,6 +81,38 @@ def test_all_formats_are_made_of_one_reading_of_the_world() -> None:
     assert samples(openmetrics) == samples(text)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [(1.0, True), (True, 1.0), (0, False), (1, 1.0), (2**53 + 1, float(2**53)), (1.0, "1.0")]
+)
+def test_readings_that_python_holds_equal_are_shown_alike(before: object, after: object) -> None:
+    kept, fresh = Renderer(), Renderer()
+    kept.page(world(device(power_watts=before, temperature_celsius={"gpu": before})), Format.TEXT_0_0_4)
+    shown = world(device(power_watts=after, temperature_celsius={"gpu": after}))
+    assert kept.page(shown, Format.TEXT_0_0_4) == fresh.page(shown, Format.TEXT_0_0_4)
+    assert kept.dropped == fresh.dropped
+
+
+class Scarce(int):
+    """Cannot become a float the first time, as if there were no memory for it."""
+
+    refused = False
+
+    def __float__(self) -> float:
+        if not self.refused:
+            self.refused = True
+            raise MemoryError
+        return float(int(self))
+
+
+def test_after_a_page_that_could_not_be_made_nothing_from_before_it_is_shown() -> None:
+    renderer = Renderer()
+    renderer.page(world(device(power_watts=1.0)), Format.TEXT_0_0_4)
+    shown = world(device(power_watts=Scarce(2)))
+    with pytest.raises(MemoryError):
+        renderer.page(shown, Format.TEXT_0_0_4)
+    assert b'gpu_power_watts{gpu="nvidia0",uuid="GPU-0"} 2.0\n' in renderer.page(shown, Format.TEXT_0_0_4)
+
+
 def test_memory_does_not_grow_with_processes_that_come_and_go() -> None:
     renderer = Renderer()
     sizes: list[int] = []
