@@ -68,7 +68,7 @@ class Readings:
         `name`: the field of Sample that it is for. Hundredths and thousandths are given as `per`: 35 / 100 is 0.35, and
         35 x 0.01 is 0.35000000000000003.
 
-        `bits`: width of the raw field where only its own all-ones value means missing; 0: any width's does.
+        `bits`: width of the raw field where only its own all-ones value means missing; 0: any width's does; None: BITS.
         """
         if raw is None:
             return None

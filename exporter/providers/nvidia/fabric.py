@@ -5,7 +5,7 @@ import uuid
 from typing import Any
 
 from exporter.model import Fabric
-from exporter.providers.nvidia.library import AbsentError
+from exporter.providers.nvidia.library import AbsentError, Known
 from exporter.providers.nvidia.reading import Reading
 
 # By number, after 0: not supported.
@@ -19,10 +19,10 @@ _CALLS = (
 )
 
 
-def fabric(reading: Reading, fixed: dict[tuple[Any, ...], Any]) -> Fabric | None:
+def fabric(reading: Reading, fixed: Known) -> Fabric | None:
     """Return the state and, once it is part of one, the fabric; None where there is none.
 
-    `fixed`: what is known of this GPU and does not change.
+    `fixed`: of this GPU.
     """
     info = next((info for info in (_asked(reading, fixed, *call) for call in _CALLS) if info is not None), None)
     state = None if info is None else _STATES.get(info.state)
@@ -35,7 +35,7 @@ def fabric(reading: Reading, fixed: dict[tuple[Any, ...], Any]) -> Fabric | None
     return Fabric(state=state, cluster_uuid=str(uuid.UUID(bytes=cluster)), clique=int(info.cliqueId))
 
 
-def _asked(reading: Reading, fixed: dict[tuple[Any, ...], Any], function: str, structure: str) -> Any:
+def _asked(reading: Reading, fixed: Known, function: str, structure: str) -> Any:
     if (function,) in fixed:  # as `Reading.unless_refused`, whose arguments tell the calls of a function apart
         return None
     try:

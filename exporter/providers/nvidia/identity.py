@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from exporter.model import Device, LinkSample
 from exporter.providers.nvidia.fields import Field, Fields
-from exporter.providers.nvidia.library import NOT_SUPPORTED, AbsentError, BrokenError, LostError, Nvml
+from exporter.providers.nvidia.library import NOT_SUPPORTED, AbsentError, BrokenError, Known, LostError, Nvml
 from exporter.providers.sanitise import is_sentinel, text
 
 _ARCHITECTURES = {
@@ -85,8 +85,7 @@ class Gpu(msgspec.Struct):
     sensors: Fields | None = None
     """Which fields tell power and energy; None: not known."""
     limits: Mapping[str, float | None] | None = None
-    fixed: dict[tuple[Any, ...], Any] = {}
-    """Answers that do not change, by function and arguments."""
+    fixed: Known = {}
     links: Links | None = None
     """Likewise, of its links."""
     links_learned: float = -math.inf

@@ -60,6 +60,10 @@ _EVENT = struct.Struct("<8xQQ8x")
 _EVENT_ROOM = ctypes.c_uint64 * (_EVENT.size // 8)
 
 
+Known = dict[tuple[Any, ...], Any]
+"""What a GPU has answered and would answer again, by function and arguments; None: it refuses."""
+
+
 class AbsentError(Exception):
     """There is no such value here: not supported, not permitted, not known to this driver."""
 

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from exporter.providers.nvidia.fields import Field
+from exporter.providers.nvidia.library import Known
 from exporter.providers.nvidia.reading import Reading
 from exporter.providers.sanitise import COUNT, LINK_GENERATION, LINK_WIDTH, Range
 
@@ -15,8 +16,8 @@ _RAW = Range(0.0, 2.0**64)
 _WRAP = 1 << 32
 
 
-def link(reading: Reading, fixed: dict[tuple[Any, ...], Any]) -> dict[str, Any]:
-    """Read Sample's fields of the link, by name. `fixed`: what is known of this GPU and does not change."""
+def link(reading: Reading, fixed: Known) -> dict[str, Any]:
+    """Read Sample's fields of the link, by name. `fixed`: of this GPU."""
     widest = reading.fixed(fixed, "pcie_link_width_max", "nvmlDeviceGetMaxPcieLinkWidth")
     return {
         "pcie_link_width_max": reading.number("pcie_link_width_max", widest, LINK_WIDTH),

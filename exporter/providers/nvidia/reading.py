@@ -5,13 +5,22 @@ from typing import Any
 
 from exporter.providers.nvidia.fields import PLAIN, Field, Fields
 from exporter.providers.nvidia.fields import number as number_of
-from exporter.providers.nvidia.library import REFUSALS, AbsentError, BrokenError, Nvml, UnknownError, raise_outcome
+from exporter.providers.nvidia.library import (
+    REFUSALS,
+    AbsentError,
+    BrokenError,
+    Known,
+    Nvml,
+    UnknownError,
+    raise_outcome,
+)
 from exporter.providers.sanitise import Range, Readings
 
 
 class Reading(Readings):
     """Asks one device, and keeps the names of readings that broke or were out of range.
 
+    It cleans them itself: in an object of its own each number would cost another call.
     `doubt` is called when a reading answers "unknown error"; it raises LostError when the whole GPU is gone.
     """
 
@@ -54,7 +63,7 @@ class Reading(Readings):
         self.answered = True
         return value
 
-    def fixed(self, known: dict[tuple[Any, ...], Any], name: str, function: str, *arguments: Any) -> Any:
+    def fixed(self, known: Known, name: str, function: str, *arguments: Any) -> Any:
         """Return the same of what does not change: from `known`, once it is there."""
         key = (function, *arguments)
         if key not in known:
@@ -64,7 +73,7 @@ class Reading(Readings):
             known[key] = value
         return known[key]
 
-    def unless_refused(self, known: dict[tuple[Any, ...], Any], name: str, function: str, *arguments: Any) -> Any:
+    def unless_refused(self, known: Known, name: str, function: str, *arguments: Any) -> Any:
         """Return the same of what a GPU has or has not: once it was refused, which is in `known`, it is not asked for.
 
         A refusal costs more than an answer.

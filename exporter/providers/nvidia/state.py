@@ -7,6 +7,7 @@ from exporter.providers.nvidia import pcie
 from exporter.providers.nvidia.fabric import fabric
 from exporter.providers.nvidia.fields import Field, Fields
 from exporter.providers.nvidia.identity import Gpu
+from exporter.providers.nvidia.library import Known
 from exporter.providers.nvidia.links import link_fields, links
 from exporter.providers.nvidia.partitions import partitions
 from exporter.providers.nvidia.reading import Reading
@@ -109,7 +110,7 @@ def _asked(of_links: Fields, with_bytes: bool) -> Fields:
     return Fields({**_FIELDS, **of_links.names, **(pcie.BYTE_FIELDS if with_bytes else {})})
 
 
-def _temperatures(reading: Reading, fixed: dict[tuple[Any, ...], Any], memory: float | None) -> dict[str, Any]:
+def _temperatures(reading: Reading, fixed: Known, memory: float | None) -> dict[str, Any]:
     name, limit, margin = "temperature_celsius", "temperature_limit_celsius", "temperature_margin_celsius"
     # The signed call came with later drivers; the older one is to be removed in CUDA 14.
     die = reading.first(name, "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature", arguments=(_DIE,))
@@ -152,7 +153,7 @@ def _throttled(reading: Reading, gpu: Gpu) -> dict[str, bool]:
     return {reason: bool(int(mask) & bit) for reason, bit in _REASON_BITS.items() if known & bit}
 
 
-def _ecc(reading: Reading, fixed: dict[tuple[Any, ...], Any], name: str, counter: int) -> dict[str, float]:
+def _ecc(reading: Reading, fixed: Known, name: str, counter: int) -> dict[str, float]:
     errors = (
         (error_class, reading.unless_refused(fixed, name, "nvmlDeviceGetTotalEccErrors", code, counter))
         for error_class, code in _CLASSES.items()
@@ -160,7 +161,7 @@ def _ecc(reading: Reading, fixed: dict[tuple[Any, ...], Any], name: str, counter
     return reading.numbers(name, errors, COUNT, bits=64)
 
 
-def _memory_repairs(reading: Reading, fixed: dict[tuple[Any, ...], Any]) -> dict[str, Any]:
+def _memory_repairs(reading: Reading, fixed: Known) -> dict[str, Any]:
     """Rows are remapped from Ampere on (refused while MIG instances exist); before, pages were retired."""
     rows = reading.get("memory_remap_failed", "nvmlDeviceGetRemappedRows")
     pages = {
