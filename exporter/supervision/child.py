@@ -89,7 +89,7 @@ class Child:
         if tuple(reads) == tuple(read for read, _ in self._reads):
             return
         seen = {read.number: since for read, since in self._reads}
-        if len(self._reads) > 1 and len(reads) == 1 and reads[0].number in seen:
+        if len(self._reads) > 1 and reads and reads[0].number in seen and self._reads[-1][0] not in reads:
             # The read around the other was interrupted for so long.
             seen[reads[0].number] += now - self._reads[-1][1]
         self._reads = [(read, seen.get(read.number, now)) for read in reads]

@@ -219,6 +219,22 @@ def test_a_read_interrupted_by_a_request_keeps_its_own_deadline() -> None:
     assert stage.states() == {"a": GpuState.HUNG}
 
 
+def test_a_read_interrupted_by_reads_of_which_no_end_was_seen_keeps_its_own_deadline() -> None:
+    stage = Stage()
+    stage.run(1)
+    stage.busy.clear()
+    stage.begin(1, "a")
+    stage.run(1)
+    for key in ("b", "c", "b", "c"):
+        stage.begin(1, key)
+        stage.run(1.5)
+        stage.reads[1] = stage.reads[1][:-1]  # the next one begins before anybody looks
+    stage.look(1)
+    assert stage.run(0.75) == []
+    assert Kill(1) in stage.run(0.5)
+    assert stage.states() == {"a": GpuState.HUNG}
+
+
 def test_an_enumeration_that_hangs_puts_every_device_in_question_and_counts_no_strike() -> None:
     stage = Stage()
     stage.run(5)
