@@ -4,6 +4,7 @@ To tell it costs no system call and wakes nobody up, so it is told before every 
 the child hangs, or has crashed.
 """
 
+import contextlib
 import mmap
 import os
 from struct import Struct
@@ -71,10 +72,12 @@ class Progress:
 
 def shared() -> int:
     """Return a descriptor of an empty page, to be closed. Raises OSError."""
-    descriptor = os.memfd_create("gpu-exporter-progress")
-    try:
-        os.ftruncate(descriptor, _BYTES)
-    except OSError:
-        os.close(descriptor)
-        raise
+    with contextlib.ExitStack() as undo:
+        try:
+            descriptor = os.memfd_create("gpu-exporter-progress")
+            undo.callback(os.close, descriptor)
+            os.ftruncate(descriptor, _BYTES)
+        except OSError as error:  # of a filter of system calls, or a limit on files, which say nothing of memory
+            raise OSError(error.errno, f"no memory can be shared with it: {error.strerror}") from error
+        undo.pop_all()
     return descriptor

@@ -1,7 +1,9 @@
 import os
+import resource
 import signal
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -68,3 +70,15 @@ def test_a_key_that_is_too_long_is_cut(descriptor: int) -> None:
         assert outer.key == "k" * len(outer.key)
         assert 490 < len(outer.key) < 504
         assert inner == Read(2, "GPU-2")
+
+
+def test_it_is_said_what_there_is_none_of_and_nothing_is_kept() -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    held = sorted(Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(OSError, match="no memory can be shared with it: File too large"):
+            shared()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert sorted(Path("/proc/self/fd").iterdir()) == held
