@@ -20,7 +20,7 @@ from exporter.fleet.sight import Sight
 from exporter.fleet.sights import Sights
 from exporter.fleet.tenants import Claims
 from exporter.metrics import Block
-from exporter.model import Device, DeviceSnapshot, GpuState, Group, Sample
+from exporter.model import Device, DeviceSnapshot, GpuState, Group, PartitionSample, Sample
 
 
 class Card:
@@ -162,7 +162,10 @@ class Card:
         return True
 
     def has_news(self, now: float, *, released: bool) -> bool:
-        """Tell whether what is published would have another state, identity or processes, beside what was read."""
+        """Tell whether what is published would have another state, identity, processes or partitions.
+
+        What else was read is none.
+        """
         self._dirty |= self.sights.look(now, released=released)
         before = self._published
         return (
@@ -171,6 +174,11 @@ class Card:
             or before.state is not self.sights.state
             or before.device is not self.device
             or before.provider != self._provider
+            or (
+                Group.STATE in self._dirty
+                and _division(self.sights.reading(Group.STATE, "partitions", now))
+                != _division(before.sample.partitions)
+            )
         )
 
     def snapshot(self, now: float, *, released: bool) -> tuple[DeviceSnapshot, set[Block]]:
@@ -326,3 +334,8 @@ class Card:
         self._dirty |= forgotten
         if sight is self.sights.lead:
             self._charging.forget()
+
+
+def _division(partitions: Iterable[PartitionSample] | None) -> list[tuple[object, ...]]:
+    """Return what is known of partitions, but not what they use: that changes with every read."""
+    return [(part.partition, part.uuid, part.profile, part.memory_size_bytes) for part in partitions or ()]

@@ -37,8 +37,11 @@ class LinkCounts:
         elif links == self._newest:
             return
         self._newest = links
+        each: dict[tuple[str, str], LinkSample] = {}
         for link in links:
-            self._add(link)
+            each.setdefault((link.kind, link.link), link)  # one that is told twice would begin anew with each reading
+        for which, link in each.items():
+            self._add(which, link)
         self.totals = tuple(
             LinkTotal(
                 kind=kind,
@@ -49,8 +52,7 @@ class LinkCounts:
             for kind, sums in self._sums.items()
         )
 
-    def _add(self, link: LinkSample) -> None:
-        which = (link.kind, link.link)
+    def _add(self, which: tuple[str, str], link: LinkSample) -> None:
         last = self._last.get(which)
         if last is None:
             if len(self._last) >= MOST_LINKS or link.kind not in LINK_KINDS:

@@ -1,10 +1,11 @@
 """A glance shows all of the world but its readings."""
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.announce import Announcer, summary
-from exporter.model import Group, ProcessSample, World
+from exporter.model import Group, PartitionSample, ProcessSample, World
 from tests.unit.fleet.hosts import ALL, Host, card
 from tests.unit.fleet.test_fallback_stories import STEPS, Story
 
@@ -66,3 +67,22 @@ def test_who_is_on_a_gpu_is_seen_at_a_glance() -> None:
     seen = host.fleet.glance(host.now)
     assert seen is not before
     assert seen.snapshots[0].devices[1].sample.processes == came
+
+
+def test_how_a_gpu_is_divided_is_seen_at_a_glance_and_what_its_parts_use_makes_no_other_world() -> None:
+    def read(*partitions: PartitionSample) -> World:
+        host.wait(5.0)
+        host.read(card(0), Group.STATE, partitions=partitions)
+        return host.fleet.glance(host.now)
+
+    host = Host(card(0))
+    host.down(up=True)
+    host.read(card(0), *ALL, power_watts=300.0, partitions=())
+    whole = host.world
+    part = PartitionSample(partition="gi3", uuid="MIG-3", profile="1g.10gb", memory_used_bytes=1.0)
+    divided = read(part)
+    assert divided.snapshots[0].devices[0].sample.partitions == (part,)
+    assert divided is not whole
+    assert read(msgspec.structs.replace(part, memory_used_bytes=2.0)) is divided
+    assert read(msgspec.structs.replace(part, uuid="MIG-4")) is not divided
+    assert read().snapshots[0].devices[0].sample.partitions == ()

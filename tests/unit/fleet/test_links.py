@@ -70,6 +70,10 @@ def test_a_link_that_begins_anew_adds_what_it_has_and_leaves_the_others_alone() 
     assert received([nvlink(0, 1e9), nvlink(1, 1e9)], [nvlink(0, 1e9 + 5), nvlink(1, 7.0)]) == 12
 
 
+def test_a_link_that_is_told_twice_counts_as_it_is_shown_the_first_time() -> None:
+    assert received(*([nvlink(0, 1e9 + step), nvlink(0, 5.0 + step)] for step in range(4))) == 3
+
+
 def test_what_is_no_count_changes_nothing() -> None:
     odd = [nvlink(0, count, errors={"crc": count, "made up": 5.0}) for count in (float("nan"), float("inf"), -1.0)]
     (total,) = counted([nvlink(0, 1.0, errors={"crc": 1.0})], *([each] for each in odd), [nvlink(0, 3.0)])
