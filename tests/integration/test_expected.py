@@ -17,7 +17,7 @@ from tests.integration.test_fresh import FRESH_SECONDS, UPDATE_SECONDS, WATTS, r
 CALL_SECONDS = 0.01
 SLOW = f'{{kind: delay, call: "nvmlDeviceGetTotalEnergyConsumption", seconds: {CALL_SECONDS}}}'
 PERIOD_SECONDS = 0.57
-SCRAPES = 24
+SCRAPES = 16
 LATE_SECONDS = (0.0, 0.1, 0.3, 0.2)
 """No two intervals in a row are the same."""
 

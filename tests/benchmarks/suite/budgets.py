@@ -18,9 +18,9 @@ class Budget(NamedTuple):
 
 
 BUDGETS = (
-    Budget("scrape p50, 64 GPUs, 1 s apart, by node_exporter's of the same page", f"64 {NODE} spaced", 0.25),
+    Budget("scrape p50, 64 GPUs, by a clock of 1 s, by node_exporter's of the same page", f"64 {NODE} spaced", 0.25),
     Budget("the same, back to back", f"64 {NODE} burst", 0.1),
-    Budget("scrape p50, 8 GPUs, 1 s apart, by nvitop-exporter's", f"8 {NVITOP} spaced", 0.2),
+    Budget("scrape p50, 8 GPUs, by a clock of 1 s, by nvitop-exporter's", f"8 {NVITOP} spaced", 0.2),
     Budget("processor time, 8 GPUs, of one core", f"processor {DEFAULT}", 0.01, ".2%"),
     Budget("the same by nvitop-exporter's", f"8 {NVITOP} processor", 1.0),
     Budget("memory, 8 GPUs, parent and worker, MiB", f"memory {DEFAULT}", 50.0, ".1f"),

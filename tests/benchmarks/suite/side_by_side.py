@@ -19,6 +19,10 @@ SETTLED_SECONDS = 3.0
 SETTLING_SECONDS = 120.0
 RUNS = 3
 BACK_TO_BACK = 100
+CLOCK_SHOWS = 3
+"""Scrapes after which it is known that a client keeps to a clock."""
+ASTRAY_SECONDS = (0.0, 0.1, 0.3, 0.2)
+"""By which a client comes late that keeps to no clock: no two intervals in a row are the same."""
 BURST_MILLISECONDS = 1500.0
 """After which a slow one is asked no more."""
 ORDER = (OURS, NVITOP, NODE, STATIC)
@@ -33,8 +37,10 @@ class Seen(NamedTuple):
     settled: float
     """MiB as well, when it takes no more than for good; that of the window where it was not waited for."""
     spaced: float
-    """Milliseconds of a scrape, p50, 1 s after the one before."""
+    """Milliseconds of a scrape, p50, by a client that keeps to a clock of 1 s, as Prometheus keeps to its own."""
     spaced_p99: float
+    astray: float
+    """The same of one that asks about once a second, but by no clock."""
     burst: float
     """The same, back to back."""
     series: int
@@ -99,15 +105,12 @@ def _watched(found: Sequence[Peer], seconds: float, *, settle: bool) -> Run:
     time.sleep(SETTLED_SECONDS)
     scrapers = {peer.name: Scraper(peer.url) for peer in found}
     bodies = {name: scraper.scrape().body for name, scraper in scrapers.items()}
-    spaced: dict[str, list[float]] = {name: [] for name in scrapers}
     burst: dict[str, list[float]] = {name: [] for name in scrapers}
     meters = {peer.name: Meter(peer.pids) for peer in found}
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        for name, scraper in scrapers.items():
-            spaced[name].append(scraper.scrape().seconds * 1e3)
-            time.sleep(1 / len(scrapers))
+    first = _in_turn(scrapers, [0.0] * (CLOCK_SHOWS + round(seconds)))
+    spaced = {name: each[CLOCK_SHOWS:] for name, each in first.items()}
     used = {name: meter.read() for name, meter in meters.items()}
+    astray = _in_turn(scrapers, [ASTRAY_SECONDS[turn % len(ASTRAY_SECONDS)] for turn in range(round(seconds))])
     for _ in range(BACK_TO_BACK // 5):
         for name, scraper in scrapers.items():
             if sum(burst[name]) < BURST_MILLISECONDS:
@@ -127,12 +130,24 @@ def _watched(found: Sequence[Peer], seconds: float, *, settle: bool) -> Run:
             settled.get(name, used[name].mebibytes),
             quantile(spaced[name], 0.5),
             quantile(spaced[name], 0.99),
+            quantile(astray[name], 0.5),
             quantile(burst[name], 0.5),
             series(plain(bodies[name])),
             len(bodies[name]),
         )
         for name in scrapers
     }
+
+
+def _in_turn(scrapers: Mapping[str, Scraper], late: Sequence[float]) -> dict[str, list[float]]:
+    """Scrape each once a second, one after the other, and return the milliseconds. `late`: seconds, by round."""
+    taken: dict[str, list[float]] = {name: [] for name in scrapers}
+    began = time.monotonic()
+    for turn, after in enumerate(late):
+        for place, (name, scraper) in enumerate(scrapers.items()):
+            time.sleep(max(0.0, began + turn + place / len(scrapers) + after - time.monotonic()))
+            taken[name].append(scraper.scrape().seconds * 1e3)
+    return taken
 
 
 def ratio(runs: Sequence[Run], peer: str, of: Callable[[Seen], float]) -> float:
@@ -146,9 +161,9 @@ def side_by_side(seconds: float) -> Section:
         runs, missing = compare(count, RUNS, seconds, settle=True)
         section.say(
             f"{count} H100s of the C stand-in with a process each: medians of {RUNS} runs of {seconds:g} s, all at "
-            "the same time, each scraped once a second with gzip, then back to back. Processor time is of one core and "
-            "includes the scrapes; memory is PSS in MiB of all processes; a scrape is p50 in milliseconds. In "
-            "brackets: our figure by theirs. Ours and nvitop-exporter each run in an environment that has what it asks "
+            "the same time, each scraped once a second with gzip, by a clock and then by none, and back to back. "
+            "Processor time is of one core and includes the scrapes by a clock; memory is PSS in MiB of all "
+            "processes; a scrape is p50 in milliseconds. In brackets: our figure by theirs. Ours and nvitop-exporter each run in an environment that has what it asks "
             "for and no more."
         )
         for line in missing:
@@ -159,8 +174,9 @@ def side_by_side(seconds: float) -> Section:
                 "processor",
                 "MiB",
                 "MiB, settled",
-                "scrape, 1 s apart",
+                "scrape, by a clock",
                 "p99",
+                "by none",
                 "back to back",
                 "series",
                 "bytes, gzip",
@@ -168,7 +184,7 @@ def side_by_side(seconds: float) -> Section:
             (_row(runs, name) for name in ORDER if name in runs[0]),
         )
         for name in runs[0]:
-            for field in ("processor", "mebibytes", "spaced", "burst"):
+            for field in ("processor", "mebibytes", "spaced", "astray", "burst"):
                 section.figures[f"{count} {name} {field}"] = ratio(runs, name, attrgetter(field))
             section.figures[f"{count} {name} settled"] = ratio(runs[-1:], name, attrgetter("settled"))
     section.say(
@@ -176,9 +192,10 @@ def side_by_side(seconds: float) -> Section:
         "after the last change; it comes back with the next one."
     )
     section.say(
-        "Each scrape of ours at 1 s reads the energy of all GPUs anew before it answers; nvitop-exporter answers from "
-        "what it read by itself in the last second, and has no energy; the last two send a page that never changes: "
-        "node_exporter reads and checks the file at each scrape, nginx sends it as it is."
+        "Each scrape of ours reads the energy of all GPUs anew: just before it comes where the client keeps to a "
+        "clock, as Prometheus does, else before it answers. nvitop-exporter answers from what it read by itself in the last "
+        "second, and has no energy; the last two send a page that never changes: node_exporter reads and checks the "
+        "file at each scrape, nginx sends it as it is."
     )
     return section
 
@@ -191,5 +208,6 @@ def _row(runs: Sequence[Run], name: str) -> list[str]:
 
     figures = [told("processor", ".2%"), told("mebibytes", ".1f"), told("settled", ".1f", runs[-1:])]
     figures += [told("spaced", ".2f")]
-    figures += [f"{statistics.median(run[name].spaced_p99 for run in runs):.2f}", told("burst", ".2f")]
+    p99 = statistics.median(run[name].spaced_p99 for run in runs)
+    figures += [f"{p99:.2f}", told("astray", ".2f"), told("burst", ".2f")]
     return [name, *figures, f"{runs[0][name].series:,}", f"{runs[0][name].bytes:,}"]
