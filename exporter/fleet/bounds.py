@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from exporter.fleet.links import MOST_LINKS
 from exporter.metrics import REASONS
 from exporter.model import Sample
 
@@ -31,7 +32,11 @@ _BY_NAME = tuple(
 )
 _BY_REASON = ("throttled", "throttle_seconds")
 """Their seconds are counted for ever by reason, so that only known reasons count."""
-_ROWS = {"processes": (MOST_PROCESSES, "too_many_processes"), "partitions": (MOST_PARTITIONS, "too_many_partitions")}
+_ROWS = {
+    "processes": (MOST_PROCESSES, "too_many_processes"),
+    "partitions": (MOST_PARTITIONS, "too_many_partitions"),
+    "links": (MOST_LINKS, "too_many_links"),
+}
 _named = attrgetter(*_BY_NAME)
 
 

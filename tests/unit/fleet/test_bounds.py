@@ -3,8 +3,9 @@
 from exporter.fleet import MOST_DEVICES
 from exporter.fleet.bounds import MOST_LISTED, MOST_NAMES, MOST_PARTITIONS, MOST_PROCESSES
 from exporter.fleet.counters import NameCounts
+from exporter.fleet.links import MOST_LINKS
 from exporter.fleet.record import MOST_PREFIXES
-from exporter.model import Device, Group, PartitionSample, ProcessSample
+from exporter.model import Device, Group, LinkSample, PartitionSample, ProcessSample
 from tests.unit.fleet.hosts import ALL, Host, card
 
 
@@ -12,18 +13,20 @@ def failures(host: Host) -> dict[str, int]:
     return dict(host.world.snapshots[0].read_failures)
 
 
-def test_processes_and_partitions_of_one_device_are_bounded() -> None:
+def test_processes_partitions_and_links_of_one_device_are_bounded() -> None:
     host = Host(card(1))
     host.read(
         card(1),
         *ALL,
         processes=tuple(ProcessSample(pid=pid) for pid in range(MOST_PROCESSES + 5)),
         partitions=tuple(PartitionSample(partition=str(number)) for number in range(MOST_PARTITIONS + 1)),
+        links=tuple(LinkSample(kind=f"kind{number}", link=str(number), up=True) for number in range(MOST_LINKS + 2)),
     )
     shown = host.cards["nvidia0"].sample
     assert [process.pid for process in shown.processes or ()] == list(range(MOST_PROCESSES))
     assert len(shown.partitions or ()) == MOST_PARTITIONS
-    assert failures(host) == {"too_many_processes": 5, "too_many_partitions": 1}
+    assert len(shown.links or ()) == MOST_LINKS
+    assert failures(host) == {"too_many_processes": 5, "too_many_partitions": 1, "too_many_links": 2}
 
 
 def test_as_many_as_there_may_be_are_kept() -> None:

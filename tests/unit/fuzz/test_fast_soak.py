@@ -14,7 +14,6 @@ from exporter.fleet.bounds import MOST_NAMES, MOST_PROCESSES
 from exporter.journal import Places
 from exporter.journal.format import MAX_BYTES, decode
 from exporter.journal.store import LIVE, Store
-from exporter.metrics import FAULTS
 from exporter.web.status import landing_page
 from tests.unit.fuzz.churn import WALL, Churn, fleet
 from tests.unit.fuzz.containers import Sizes, sizes
@@ -33,7 +32,6 @@ BY_NAME = ("clock_hertz", "ecc_errors", "engine_utilization_ratio", "process_cou
 FIELDS = max(map(len, groups.FIELDS.values()))
 CEILINGS = {
     "Source.aliases": MOST_DEVICES,
-    "Family._dates": len(FAULTS) * MOST_DEVICES,
     **dict.fromkeys((f"Sample.{name}" for name in BY_NAME), MOST_NAMES),
     **dict.fromkeys(("Sights._said{}{}", "Sights._said{}{}{}"), FIELDS),
 }
