@@ -121,6 +121,7 @@ async def _serve(config: Config, read: Callable[[], Config], guard: "Guard | Non
     systemd.ready()
     lookout = Lookout(fleet, names, lambda: server.counts, lambda: reloader.well, systemd)
     aside = (
+        pages.keep_ahead(),
         lookout.keep_looking(),
         journal.keep(),
         attributor.run(),
