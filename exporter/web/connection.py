@@ -28,6 +28,7 @@ CHUNK = 16 * 1024
 """Bytes of a body sent together with the head: the most that one TLS record holds."""
 
 _BUSY = plain(503, "too many requests are being served; try again", (("Retry-After", "1"),))
+_NO_READER = plain(503, "such requests cannot be read at the moment", (("Retry-After", "10"),))
 _NOT_TLS = b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\n\r\nthis port speaks HTTPS, not HTTP\n"
 _NO_CERTIFICATE = {"PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED"}
 
@@ -134,8 +135,13 @@ class Connection:
                 if not self._turned_away():
                     self._begin(close=usual.close)
                 return
-            import h11  # noqa: PLC0415 -- as above
-
+            try:
+                import h11  # noqa: PLC0415 -- as above
+            except Exception as error:  # noqa: BLE001 -- there is no descriptor or no memory left, or it is not whole
+                logger.debug("%s sent what cannot be read: %s", self._name, printable(str(error)))
+                self._site.crowd.refused += 1
+                self._begin(_NO_READER, close=True)
+                return
             self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.head_bytes)
         self._http.receive_data(data)
         self._advance(self._http)

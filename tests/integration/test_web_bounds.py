@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 import time
 
 import pytest
@@ -351,3 +353,42 @@ def test_a_handler_that_does_not_come_back_is_a_500(caplog: pytest.LogCaptureFix
 
     with caplog.at_level(logging.CRITICAL, "exporter"):
         run(test)
+
+
+WITHOUT_DESCRIPTORS = """
+import asyncio, os, resource, sys
+from exporter.web.messages import plain
+from exporter.web.server import serve
+
+async def answer(_):
+    return plain(200)
+
+async def asked(of, request):
+    of[1].write(request)
+    return (await asyncio.wait_for(of[0].read(), 5)).partition(b"\\r\\n")[0].decode()
+
+async def run():
+    server = await serve(["127.0.0.1:0"], answer)
+    port = int(server.addresses[0].rpartition(":")[2])
+    peers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+    while server.connections < len(peers):
+        await asyncio.sleep(0.001)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    assert "h11" not in sys.modules
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    print(await asked(peers[0], b"GET / HTTP/1.0\\r\\n\\r\\n"), server.refused)
+    print(await asked(peers[1], b"GET / HTTP/1.1\\r\\nHost: a\\r\\nConnection: close\\r\\n\\r\\n"), server.refused)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    print(await asked(peers[2], b"GET / HTTP/1.0\\r\\n\\r\\n"), server.refused)
+    await server.close()
+
+asyncio.run(run())
+"""
+
+
+def test_without_a_descriptor_to_load_what_reads_unusual_requests_they_are_refused() -> None:
+    said = subprocess.run([sys.executable, "-c", WITHOUT_DESCRIPTORS], capture_output=True, text=True, check=False)
+    assert said.stderr == ""
+    assert said.stdout.splitlines() == ["HTTP/1.1 503 Service Unavailable 1", "HTTP/1.1 200 OK 1", "HTTP/1.1 200 OK 1"]
