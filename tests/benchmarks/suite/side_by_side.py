@@ -163,8 +163,8 @@ def side_by_side(seconds: float) -> Section:
             f"{count} H100s of the C stand-in with a process each: medians of {RUNS} runs of {seconds:g} s, all at "
             "the same time, each scraped once a second with gzip, by a clock and then by none, and back to back. "
             "Processor time is of one core and includes the scrapes by a clock; memory is PSS in MiB of all "
-            "processes; a scrape is p50 in milliseconds. In brackets: our figure by theirs. Ours and nvitop-exporter each run in an environment that has what it asks "
-            "for and no more."
+            "processes; a scrape is p50 in milliseconds. In brackets: our figure by theirs. Ours and nvitop-exporter "
+            "each run in an environment that has what it asks for and no more."
         )
         for line in missing:
             section.say(f"Not measured: {line}")
@@ -192,10 +192,10 @@ def side_by_side(seconds: float) -> Section:
         "after the last change; it comes back with the next one."
     )
     section.say(
-        "Each scrape of ours reads the energy of all GPUs anew: just before it comes where the client keeps to a "
-        "clock, as Prometheus does, else before it answers. nvitop-exporter answers from what it read by itself in the last "
-        "second, and has no energy; the last two send a page that never changes: node_exporter reads and checks the "
-        "file at each scrape, nginx sends it as it is."
+        "Each scrape of ours reads the energy of all GPUs anew: some 20 ms before it comes where the client keeps to a "
+        "clock, as Prometheus does, so that the page is ready; else before it answers. nvitop-exporter answers from "
+        "what it read by itself in the last second, and has no energy; the last two send a page that never changes: "
+        "node_exporter reads and checks the file at each scrape, nginx sends it as it is."
     )
     return section
 
