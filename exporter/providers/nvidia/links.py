@@ -154,7 +154,7 @@ def _counted(reading: Reading, units: Mapping[Field, int], fields: Mapping[Field
     counted: dict[Field | None, float] = {}
     for field, unit in units.items():
         raw: Any = fields.get(field)
-        if type(raw) is int and raw < _PLAIN:  # a hundred times in each read: spared what only others need
+        if type(raw) is int and 0 <= raw < _PLAIN:  # a hundred times in each read: spared what only others need
             counted[field] = float(raw * unit)
         else:
             value = reading.number(NAME, raw, _COUNTED, per=1 / unit, bits=64)

@@ -103,6 +103,15 @@ def test_absurd_number_of_links_is_rejected() -> None:
     assert (sample.links, sample.rejected) == (None, ("links",))
 
 
+@pytest.mark.parametrize("signed", [4, 5])
+def test_count_below_zero_is_rejected(signed: int) -> None:
+    sample = read(FakeNvml(linked(1, HOPPER | {139: (signed, -5), 163: (signed, -1)})), Group.STATE)
+    assert sample.rejected == ("links",)
+    assert sample.links is not None
+    assert (sample.links[0].receive_bytes, sample.links[0].transmit_bytes) == (None, 2048.0)
+    assert sample.links[0].errors == {"recovery": 5.0, "replay": 4.0}
+
+
 def _with(fields: dict[tuple[int, int], Any], **answers: Any) -> FakeGpu:
     card = gpu(**answers)
     card.fields = fields
