@@ -7,16 +7,22 @@ from hypothesis import strategies as st
 from exporter.announce import Announcer, summary
 from exporter.model import Group, PartitionSample, ProcessSample, World
 from tests.unit.fleet.hosts import ALL, Host, card
-from tests.unit.fleet.test_fallback_stories import STEPS, Story
+from tests.unit.fleet.test_fallback_stories import PROVIDERS, STEPS, Story
+
+DIVISIONS = st.sampled_from([None, (), ("gi3",), ("gi3", "gi4")])
+MORE_STEPS = STEPS | st.tuples(st.just("divide"), PROVIDERS, DIVISIONS, st.floats(0, 1))
 
 
 def outline(world: World) -> object:
-    """Return what is said of changes, in the log and to systemd, and what a lasting failure is told by."""
+    """Return what is said of changes, in the log and to systemd, how GPUs are divided, and by what a failure lasts."""
     providers = [
         (one.provider, one.up, one.wanted, one.reason, one.library_version, one.devices_expected)
         for one in world.snapshots
     ]
-    return Announcer().lines(world), summary(world), providers, world.released, world.config_reloaded
+    divisions = [
+        [part.partition for part in device.sample.partitions or ()] for one in world.snapshots for device in one.devices
+    ]
+    return Announcer().lines(world), summary(world), providers, divisions, world.released, world.config_reloaded
 
 
 class Glances(Story):
@@ -26,6 +32,19 @@ class Glances(Story):
         super().__init__()
         self.pages = pages
 
+    def live(self, step: tuple[object, ...]) -> None:
+        match step:
+            case ("divide", provider, names, used):
+                parts = (
+                    None
+                    if names is None
+                    else tuple(PartitionSample(partition=n, utilization_ratio=used) for n in names)
+                )
+                self.host.read(self.names[provider], Group.STATE, provider=provider, partitions=parts)
+                self._hold()
+            case _:
+                super().live(step)
+
     def _hold(self) -> None:
         fleet, now = self.host.fleet, self.host.now
         glanced = outline(fleet.glance(now))
@@ -34,7 +53,7 @@ class Glances(Story):
 
 
 @settings(deadline=None, max_examples=150)
-@given(st.lists(STEPS, max_size=20), st.lists(st.booleans(), max_size=40))
+@given(st.lists(MORE_STEPS, max_size=20), st.lists(st.booleans(), max_size=40))
 def test_whatever_happens_is_seen_at_a_glance(steps: list[tuple[object, ...]], pages: list[bool]) -> None:
     story = Glances(pages)
     for step in steps:
