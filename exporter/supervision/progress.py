@@ -24,7 +24,7 @@ class Read(NamedTuple):
     number: int
     """Of all reads of this child."""
     key: str
-    """Of the device."""
+    """Of the device, as `told` has it."""
 
 
 class Progress:
@@ -41,7 +41,7 @@ class Progress:
 
     def begin(self, key: str) -> None:
         """Tell that a device is about to be read."""
-        text = key.encode("utf-8", "replace")[: _SLOT_BYTES - _HEAD.size]
+        text = _cut(key)
         self._count += 1
         at = _FIRST + min(self._depth, DEEPEST - 1) * _SLOT_BYTES
         end = at + _HEAD.size + len(text)
@@ -68,6 +68,15 @@ class Progress:
         number, length = _HEAD.unpack_from(self._page, at)
         begin = at + _HEAD.size
         return Read(number, self._page[begin : begin + min(length, _SLOT_BYTES)].decode("utf-8", "replace"))
+
+
+def told(key: str) -> str:
+    """Return a key as `reads` has it: of one that is too long, the beginning."""
+    return _cut(key).decode("utf-8", "replace")
+
+
+def _cut(key: str) -> bytes:
+    return key.encode("utf-8", "replace")[: _SLOT_BYTES - _HEAD.size]
 
 
 def shared() -> int:

@@ -7,7 +7,7 @@ from exporter.config import SamplingConfig, WorkersConfig
 from exporter.model import Device, GpuState, Sample
 from exporter.supervision import frames
 from exporter.supervision.actions import Action, Kill, Restarted, Spawn, State, Status
-from exporter.supervision.progress import Read
+from exporter.supervision.progress import Read, told
 from exporter.supervision.watch import Watch
 
 START = 1000.0
@@ -50,7 +50,7 @@ class Stage:
     def begin(self, child: int, key: str) -> None:
         """Have a child begin a read, within the one that is under way."""
         self.number += 1
-        self.reads[child] = (*self.reads.get(child, ()), Read(self.number, key))
+        self.reads[child] = (*self.reads.get(child, ()), Read(self.number, told(key)))
         self.look(child)
 
     def sampled(self, child: int, sample: Sample) -> None:

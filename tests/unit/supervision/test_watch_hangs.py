@@ -23,6 +23,17 @@ def test_a_read_that_never_returns_costs_the_device_a_strike_and_the_worker_its_
     assert stage.spawns[-1].exclude == ()
 
 
+def test_a_device_is_found_by_as_much_of_its_key_as_there_is_room_to_tell() -> None:
+    long = "k" * 600
+    stage = Stage((long, long[:400], "c"))
+    stage.run(5)
+    stage.hang = {long}
+    stage.run(15)
+    assert stage.states() == {long: GpuState.HUNG}
+    assert any(spawn.exclude == (long,) for spawn in stage.spawns)
+    assert stage.watch.ready, "the others go on"
+
+
 def test_while_one_device_hangs_the_others_do_not_wait_for_a_growing_back_off() -> None:
     stage = Stage()
     stage.run(1)
