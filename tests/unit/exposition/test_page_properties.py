@@ -118,7 +118,7 @@ def courses(draw: st.DrawFn) -> list[World]:
 
 
 @given(courses(), st.lists(ASKED, min_size=2, max_size=6), OPTIONS)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 def test_what_was_shown_before_makes_no_difference(
     course: list[World], pages: list[Asked], options: dict[str, Any]
 ) -> None:
