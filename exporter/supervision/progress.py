@@ -7,6 +7,7 @@ the child hangs, or has crashed.
 import contextlib
 import mmap
 import os
+from collections.abc import Collection
 from struct import Struct
 from typing import NamedTuple
 
@@ -73,6 +74,13 @@ class Progress:
 def told(key: str) -> str:
     """Return a key as `reads` has it: of one that is too long, the beginning."""
     return _cut(key).decode("utf-8", "replace")
+
+
+def recognised(read: Read, keys: Collection[str]) -> Read:
+    """Return a read with the whole key of its device, where `keys` has it."""
+    if read.key in keys:
+        return read
+    return read._replace(key=next((key for key in keys if told(key) == read.key), read.key))
 
 
 def _cut(key: str) -> bytes:

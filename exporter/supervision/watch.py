@@ -16,7 +16,7 @@ from exporter.supervision.actions import Abandoned, Action, Ask, Kept, Kill, Res
 from exporter.supervision.blame import Blame
 from exporter.supervision.child import Child, Role
 from exporter.supervision.children import Children
-from exporter.supervision.progress import Read, told
+from exporter.supervision.progress import Read, recognised
 from exporter.supervision.quarantine import Quarantine
 from exporter.supervision.recycling import Recycling, Usage
 from exporter.supervision.recycling import Verdict as Judgement
@@ -152,7 +152,8 @@ class Watch:
         """Take which reads of a child are under way."""
         child = self._children.get(number)
         if child is not None and not child.ending:
-            child.looked([self._recognised(read) for read in reads], self._clock(now), self._deadline)
+            reads = [recognised(read, self._devices) for read in reads]
+            child.looked(reads, self._clock(now), self._deadline)
 
     def measured(self, number: int, usage: Usage, now: float) -> list[Action]:
         """Take what the worker holds of memory and descriptors: it may have to be replaced."""
@@ -232,12 +233,6 @@ class Watch:
 
     def _clock(self, now: float) -> float:
         return self._credited + min(max(now - self._ticked, 0.0), _CREDIT_SECONDS)
-
-    def _recognised(self, read: Read) -> Read:
-        """Return a read with the whole key of its device."""
-        if read.key in self._devices:
-            return read
-        return read._replace(key=next((key for key in self._devices if told(key) == read.key), read.key))
 
     def _drained(self) -> list[Action]:
         actions = self._actions.copy()
