@@ -70,8 +70,9 @@ def _read(reading: Reading, gpu: Gpu, fields: Mapping[Field, float], now: float)
     if known is None or len(known.each) != count or now - gpu.links_learned >= _ANEW_SECONDS:
         numbers = range(int(count))
         fields = reading.fields(Fields({field: NAME for number in numbers for field in _candidates(number)}))
-        known = _links(int(count), frozenset(map(_kind, fields)))
-        gpu.links, gpu.links_learned = None if reading.broke(NAME) or not fields else known, now
+        if known is None or len(known.each) != count or not reading.broke(NAME):  # else it is tried again
+            known = _links(int(count), frozenset(map(_kind, fields)))
+            gpu.links, gpu.links_learned = None if reading.broke(NAME) or not fields else known, now
     counted = _counted(reading, known.units, fields)
     return tuple([_link(reading, link, fields, counted) for link in known.each])
 

@@ -73,15 +73,22 @@ def test_no_links_are_told_from_links_that_cannot_be_told() -> None:
     assert links_of(gpu()) is None
 
 
-def test_counter_that_breaks_once_is_absent_and_not_replaced_by_another() -> None:
-    card, times = linked(1, {138: (ULL, 2), 202: (ULL, 9_999)}), iter(range(100, 10_000, 5))
-    provider = opened(FakeNvml(card), clock=lambda: next(times))
+@pytest.mark.parametrize("later", [5.0, 700.0], ids=["as it is known", "as it is found out anew"])
+def test_counter_that_breaks_once_is_absent_and_not_replaced_by_another(later: float) -> None:
+    card, now = linked(1, {138: (ULL, 2), 202: (ULL, 9_999)}), [100.0]
+    provider = opened(FakeNvml(card), clock=lambda: now[0])
     device = only(provider)
     provider.read(device, STATE)
     card.fields[138, 0] = Status(17)
+    now[0] += later
     sample = provider.read(device, STATE)
     assert sample.links is not None
     assert (sample.links[0].transmit_bytes, sample.failed) == (None, ("links",))
+    card.fields[138, 0] = (ULL, 3)
+    now[0] += 5
+    sample = provider.read(device, STATE)
+    assert sample.links is not None
+    assert (sample.links[0].transmit_bytes, sample.failed) == (3072.0, ())
 
 
 def test_links_are_asked_for_every_five_seconds_at_most() -> None:
