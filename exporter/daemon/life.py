@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 from exporter.fleet import Fleet
+from exporter.pace import pause
 from exporter.supervision.supervisor import Supervisor
 from exporter.systemd import Systemd
 
@@ -36,4 +37,4 @@ async def lasting_failure(supervisor: Supervisor, fleet: Fleet) -> str:
         now = time.monotonic()
         if (failure := supervisor.lasting_failure(fleet.glance(now).snapshots, now)) is not None:
             return failure
-        await asyncio.sleep(LOOK_SECONDS)
+        await pause(LOOK_SECONDS)

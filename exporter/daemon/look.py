@@ -9,6 +9,7 @@ from pathlib import Path
 from exporter.announce import Announcer, summary
 from exporter.fleet import Fleet
 from exporter.model import WebCounts
+from exporter.pace import pause
 from exporter.pci import count_gpus
 from exporter.providers import PROVIDERS, ProviderEntry
 from exporter.systemd import Systemd
@@ -55,7 +56,7 @@ class Lookout:
             try:
                 for _ in range(LOOKS_PER_COUNT):
                     self._look()
-                    await asyncio.sleep(LOOK_SECONDS)
+                    await pause(LOOK_SECONDS)
                 count(self._fleet, self._names)
             except Exception:  # metrics are worth more than what is said of them
                 logger.exception("what has changed cannot be told")

@@ -13,6 +13,7 @@ from exporter.journal.store import Store, StoreError
 from exporter.journal.writer import Writer
 from exporter.metrics import Block
 from exporter.model import World
+from exporter.pace import pause
 
 logger = logging.getLogger("exporter.journal")
 
@@ -85,7 +86,7 @@ class Journal:
     async def keep(self) -> None:
         """Let time pass, until cancelled."""
         while self._store is not None:
-            await asyncio.sleep(TICK_SECONDS)
+            await pause(TICK_SECONDS)
             try:
                 self.tick()
             except Exception:  # pages keep the journal as well, and matter more

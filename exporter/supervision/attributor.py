@@ -17,6 +17,7 @@ from exporter.attribution.frames import Answer, Ask, Shutdown, Start, unpacked
 from exporter.attribution.source import Question
 from exporter.framing import FrameError
 from exporter.model import Attribution, SourceStatus, World
+from exporter.pace import pause
 from exporter.settings import AttributionConfig
 from exporter.supervision.agent import Agent, LeftBehind
 from exporter.supervision.backoff import Backoff
@@ -108,7 +109,7 @@ class Attributor:
             except Exception:  # readings are worth more than whose they are
                 logger.exception("attribution cannot be kept up")
                 self._end("its keeper broke")
-            await asyncio.sleep(self._terms.tick_seconds)
+            await pause(self._terms.tick_seconds)
 
     async def close(self) -> None:
         """End the agent within 1.2 s: by asking, then by SIGKILL, and by leaving behind what survives that."""

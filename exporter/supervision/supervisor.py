@@ -8,6 +8,7 @@ from random import Random
 
 from exporter.config import SamplingConfig, WorkersConfig
 from exporter.model import Snapshot
+from exporter.pace import pause
 from exporter.supervision.audience import Audience
 from exporter.supervision.frames import WorkerRequest
 from exporter.supervision.keeper import Keeper
@@ -68,7 +69,7 @@ class Supervisor:
         try:
             while not self._closed:
                 self._tick()
-                await asyncio.sleep(TICK_SECONDS)
+                await pause(TICK_SECONDS)
         finally:
             if not self._closed:
                 self._closed = True

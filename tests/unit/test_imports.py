@@ -30,6 +30,7 @@ LAYERS = (
         "parentage",
         "early",
         "manual",
+        "pace",
         "settings",
         "systemd",
         "text",
