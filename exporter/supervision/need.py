@@ -1,7 +1,6 @@
 """Whether the agent of attribution has anything to do, or is to be replaced by a new one: pure.
 
-It has while a source tells what may change by itself, or is down, and for a while after a change of the question or of
-the answer.
+It has while a source tells what may change by itself, and for a while after a change of the question or of the answer.
 Otherwise what it told stands without it until the question is another one, or it is time to look again. Times are
 monotonic seconds.
 """
@@ -47,7 +46,6 @@ class Need:
         self._asked_at: float | None = None
         """When the newest question was asked that all sources have answered; None: this agent was asked none yet."""
         self._polled = False
-        """Something may change without another question: what a source tells, or whether one that is down is back."""
         self._left_at: float | None = None
         """None: it is there, or it should be."""
         self._recalled = False
@@ -62,7 +60,7 @@ class Need:
         sources = tuple(sources)
         if is_complete(sources):
             self._asked_at = asked_at
-            self._polled = any(status.source != PROC or not status.up for status in sources)
+            self._polled = any(status.source != PROC for status in sources)
 
     def left(self, now: float) -> None:
         """Note that the agent has nothing to do and is ended."""

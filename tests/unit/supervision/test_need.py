@@ -185,14 +185,3 @@ def test_processes_that_come_and_go_do_not_have_it_started_all_the_time(gap: int
 )
 def test_agent_is_replaced_when_it_is_old_or_large(age: float, memory: int | None, reason: str) -> None:
     assert worn(TERMS, age, memory) == reason
-
-
-def test_it_stays_while_proc_cannot_be_read_and_leaves_once_it_can() -> None:
-    parent = Parent(SourceStatus(source="proc", up=False, reason="the look broke"))
-    for _ in range(600):
-        parent.second()
-    assert parent.there
-    assert parent.ends == []
-    parent.sources = (PROC,)
-    parent.until_it_leaves()
-    assert not parent.there
