@@ -32,11 +32,14 @@ EXIT = "workers: {exit_after_seconds: 10}\n"
 class Host:
     """A daemon over the stand-in for NVML with one GPU."""
 
-    def __init__(self, start: Start, folder: Path, config: str = "", *arguments: str) -> None:
+    def __init__(
+        self, start: Start, folder: Path, config: str = "", *arguments: str, load_seconds: float = 1.0
+    ) -> None:
         self.plan = folder / "plan"
         self.epoch = time.monotonic() - 1000
         self.put(ONE)
-        (folder / "c.yaml").write_text("sampling: {deadline_seconds: 0.5, open_deadline_seconds: 1}\n" + config)
+        sampling = f"{{deadline_seconds: 0.5, open_deadline_seconds: 1, load_seconds: {load_seconds}}}"
+        (folder / "c.yaml").write_text(f"sampling: {sampling}\n{config}")
         self.daemon = start(
             "--provider",
             "nvidia",
@@ -87,7 +90,8 @@ def test_readiness_is_that_of_the_readings_and_says_how_old_they_are(start_daemo
 def test_a_gpu_that_gives_nothing_but_errors_is_not_ready_and_not_up(
     start_daemon: Start, tmp_path: Path, calls: list[str]
 ) -> None:
-    host = Host(start_daemon, tmp_path)
+    # Broken reads of load have the library opened anew, which here fails: not before all of this is seen.
+    host = Host(start_daemon, tmp_path, load_seconds=4.0)
     faults = ", ".join(f"{{kind: error, call: '{call}', status: 17}}" for call in calls)
     host.put(ONE.replace("load:", f"faults: [{faults}], load:"))
     broken = host.daemon.scrape_until(lambda page: "gpu_power_watts" not in page and page.value("gpu_up") == 1)

@@ -15,7 +15,7 @@ import pytest
 from exporter.metrics import Kind
 from tests.grafana.queries import FILES, defaults, every_target, filled, load
 from tests.integration.prometheus import find
-from tests.integration.test_rules import RULES, SPECS
+from tests.integration.test_rules import KINDS, RULES, SPECS
 
 pytestmark = pytest.mark.integration
 
@@ -57,13 +57,13 @@ def history(name: str, kind: Kind, before: dict[str, str], after: dict[str, str]
 def stored(changes: set[str], end: str) -> list[dict[str, str]]:
     """Return what is stored of one GPU and one workload where the values of these labels change."""
     found: list[dict[str, str]] = []
-    for name, (kind, labels) in SPECS.items():
+    for name, labels in SPECS.items():
         before = TARGET | {label: VALUES.get(label, f"{label}-a") for label in sorted(labels)}
         after = before | {label: f"{label}-b" for label in labels & changes}
-        found += history(name, kind, before, after, end)
+        found += history(name, KINDS[name], before, after, end)
     for name in TOKENS:
-        labels = {"job": "vllm", "instance": "node-a:8000", "namespace": "space-a", "pod": "pod-a"}
-        found += history(name, Kind.COUNTER, labels, labels, end)
+        of_tokens = {"job": "vllm", "instance": "node-a:8000", "namespace": "space-a", "pod": "pod-a"}
+        found += history(name, Kind.COUNTER, of_tokens, of_tokens, end)
     return [*found, *history("up", Kind.GAUGE, TARGET, TARGET, end)]
 
 
@@ -91,7 +91,7 @@ def broken(path: Path, rules: list[Path], expressions: list[str], history: list[
 
 @pytest.mark.parametrize("renumbered", [False, True], ids=["what is said of it", "its number"])
 def test_nothing_breaks_while_labels_of_a_gpu_change(tmp_path: Path, renumbered: bool) -> None:
-    labels = set().union(*(labels for _, labels in SPECS.values()))
+    labels = set().union(*SPECS.values())
     assert labels >= IDENTITY
     # A host that boots is not scraped meanwhile, which ends its series.
     found = stored({"gpu"}, "stale") if renumbered else stored(labels - IDENTITY, f"_x{MINUTES - CHANGED}")
