@@ -15,8 +15,15 @@ def pss_mebibytes(pid: int) -> float:
 
 
 def processor_seconds(pid: int) -> float:
-    """Return user and system time since the process began, of all its threads, those that are gone included."""
-    return time.clock_gettime((~pid << 3) | 2)  # clock_getcpuclockid(3) of any process: /proc counts in steps of 10 ms
+    """Return user and system time since the process began, of all its threads, those that are gone included.
+
+    Raises ProcessLookupError when it is gone itself.
+    """
+    try:
+        # The clock that clock_getcpuclockid(3) gives of any process: /proc counts in steps of 10 ms.
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError as error:
+        raise ProcessLookupError(error.errno, f"process {pid}: {error.strerror}") from None
 
 
 def quantile(values: Sequence[float], share: float) -> float:
