@@ -79,12 +79,14 @@ def test_each_partition_has_its_own_processes(look: Look, version: str, tmp_path
 
 
 def test_names_and_numbers_that_amd_smi_cannot_take_cost_nothing_where_kfd_is(look: Look, tmp_path: Path) -> None:
-    fleet = machine(mi300x("{pid: 1000, count: 1500, memory_used_bytes: 1048576}"))
+    # Beyond any real pid: that of the reader itself is never listed.
+    pid = 5_000_000
+    fleet = machine(mi300x(f"{{pid: {pid}, count: 1500, memory_used_bytes: 1048576}}"))
     write_kfd(tmp_path, fleet, 1000)
     first, *rest = fleet.devices[0].rows
     broken = dataclasses.replace(first, texts={**first.texts, "name": "bad\udcffname"})
     kernel_threads(tmp_path)
-    process(tmp_path, 1000, b"bad\xffname")
+    process(tmp_path, pid, b"bad\xffname")
     (sample,) = look(NEWEST, bare(dataclasses.replace(fleet.devices[0], rows=(broken, *rest)))).samples
     assert len(sample["processes"]) == 1500
     assert sample["processes"][0]["name"] == "bad\ufffdname"
